@@ -1,0 +1,26 @@
+"""What happened: episodes, the operations that cut and join them, rows to learn from, bytes, and a store.
+
+Knows no model, no network and no loop. Facts only: what an episode was *worth* is a `Score`, kept beside it.
+"""
+
+from trivium.trace.codec import decode, encode
+from trivium.trace.episode import (
+    Call,
+    Episode,
+    Piece,
+    Sampling,
+    Score,
+    Segment,
+    Span,
+    Stop,
+    Task,
+    Thread,
+)
+from trivium.trace.ops import Branch, Join, Op, Point, Prune, Restart, Spawn, Summarize
+from trivium.trace.rows import Row, rows
+from trivium.trace.store import Store
+
+__all__ = [
+    "Branch", "Call", "Episode", "Join", "Op", "Piece", "Point", "Prune", "Restart", "Row", "Sampling", "Score", "Segment",
+    "Span", "Spawn", "Stop", "Store", "Summarize", "Task", "Thread", "decode", "encode", "rows",
+]  # fmt: skip

@@ -1,0 +1,32 @@
+"""An episode to bytes and back: MessagePack with a schema version in front, compressed with zstd."""
+
+from __future__ import annotations
+
+import msgspec
+import zstandard
+
+from trivium.errors import CorruptError
+from trivium.trace.episode import Episode
+
+SCHEMA = 1
+"""Raised by one whenever a field changes meaning; bytes of another schema are refused by number, not misread."""
+
+_MAGIC = b"trvm"
+_decoder = msgspec.msgpack.Decoder(Episode)
+
+
+def encode(episode: Episode) -> bytes:
+    """Bytes of one episode; equal episodes give equal bytes."""
+    return _MAGIC + bytes([SCHEMA]) + zstandard.compress(msgspec.msgpack.encode(episode), 3)
+
+
+def decode(data: bytes) -> Episode:
+    """The episode in `data`; CorruptError names what is wrong with it."""
+    if data[:4] != _MAGIC:
+        raise CorruptError("these bytes are no Trivium episode (the magic number is missing)")
+    if data[4] != SCHEMA:
+        raise CorruptError(f"this episode has schema {data[4]}, this Trivium reads schema {SCHEMA}")
+    try:
+        return _decoder.decode(zstandard.decompress(data[5:]))
+    except (zstandard.ZstdError, msgspec.MsgspecError) as error:
+        raise CorruptError(f"a stored episode is torn: {error}") from error

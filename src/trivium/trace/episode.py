@@ -1,0 +1,205 @@
+"""The nouns of a trace: Task, Episode, Thread, Segment, Span, Call.
+
+A small episode, as five parallel arrays of its only segment (P prompt, A sampled, R a tool result of two chunks):
+
+    tokens    P P P A A A R R R R A A
+    logprobs  . . . x x x . . . . x x        NaN where nothing was sampled
+    spans     (0,3,prompt) (3,6,sampled) (6,8,chunk,"#1") (8,10,chunk,"#2") (10,12,sampled)
+    versions  (3,6,v7) (10,12,v8)            an update arrived between the turns
+    carried   0
+
+When the policy then prunes "#1", a second segment begins with what is left of the first:
+
+    tokens    P P P A A A R R A A | R R A A
+    carried   10                               the bar: to its left context, to its right new; sampled tokens left of
+                                               it belong to the first segment and are trained there, once
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from trivium.errors import LawError
+from trivium.trace.ops import AnyOp
+
+Kind = Literal["prompt", "sampled", "message", "chunk", "summary"]
+NAN = math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is asked, and what is needed to judge it.
+
+    `truth` is JSON-like and never shown to a policy; search tasks keep `gold` (document ids in hop order), `answer`, `hops`.
+    """
+
+    id: str
+    prompt: str
+    truth: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How tokens were drawn. `temperature` 0 is greedy; `top_p` 1 and `top_k` 0 truncate nothing."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    max_tokens: int = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """`tokens[start:stop]` of a segment are of one `kind`; `ref` names the chunk or call they came from."""
+
+    start: int
+    stop: int
+    kind: Kind
+    ref: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Sampled tokens `[start, stop)` spoken by one version of the policy."""
+
+    start: int
+    stop: int
+    version: int
+
+
+@dataclass(slots=True)
+class Segment:
+    """An append-only run of tokens under one context; only a recorded op begins the next one.
+
+    `tokens` int, `logprobs` float at the sampling temperature (NaN where nothing was sampled, or a text-only policy
+    spoke), `kept` the probability mass that truncation left (1.0 where none acted) beside each logprob.
+    """
+
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    kept: list[float] = field(default_factory=list)
+    spans: list[Span] = field(default_factory=list)
+    versions: list[Run] = field(default_factory=list)
+    sampling: Sampling = field(default_factory=Sampling)
+    carried: int = 0
+
+    def append(self, tokens: Sequence[int], kind: Kind, ref: str = "") -> Span:
+        """Add tokens that nobody sampled."""
+        return self._extend(tokens, [NAN] * len(tokens), [1.0] * len(tokens), kind, ref)
+
+    def speak(
+        self, tokens: Sequence[int], logprobs: Sequence[float], versions: Sequence[int], kept: Sequence[float] = ()
+    ) -> Span:
+        """Add tokens a policy sampled, one logprob and one version each (empty `logprobs`: a text-only policy)."""
+        start = len(self.tokens)
+        for offset, version in enumerate(versions):
+            self._version(start + offset, version)
+        return self._extend(
+            tokens, list(logprobs) or [NAN] * len(tokens), list(kept) or [1.0] * len(tokens), "sampled", ""
+        )
+
+    def _extend(self, tokens, logprobs, kept, kind: Kind, ref: str) -> Span:
+        if not len(tokens) == len(logprobs) == len(kept):
+            raise LawError(f"a segment got {len(tokens)} tokens with {len(logprobs)} logprobs")
+        span = Span(len(self.tokens), len(self.tokens) + len(tokens), kind, ref)
+        self.tokens.extend(tokens)
+        self.logprobs.extend(logprobs)
+        self.kept.extend(kept)
+        if tokens:
+            self.spans.append(span)
+        return span
+
+    def _version(self, position: int, version: int) -> None:
+        last = self.versions[-1] if self.versions else None
+        if last and last.version == version and last.stop == position:
+            self.versions[-1] = Run(last.start, position + 1, version)
+        else:
+            self.versions.append(Run(position, position + 1, version))
+
+    def sampled(self) -> list[Span]:
+        """The spans sampled in this segment: those right of `carried`."""
+        return [span for span in self.spans if span.kind == "sampled" and span.start >= self.carried]
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One piece of a tool result. `ref` is the handle by which a policy may prune or cite it ("" if it cannot);
+    `source` is the id of the document or chunk it shows."""
+
+    text: str
+    ref: str = ""
+    source: str = ""
+
+
+@dataclass(slots=True)
+class Call:
+    """One tool call of a thread: what was asked in which turn, what came back, and when (seconds of the clock)."""
+
+    id: str
+    turn: int
+    name: str
+    arguments: dict[str, Any]
+    pieces: list[Piece] = field(default_factory=list)
+    error: str = ""
+    began: float = 0.0
+    ended: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why a thread ended. `finished` is the only good end; all others say what stopped it."""
+
+    reason: Literal["finished", "turns", "window", "length", "policy", "timeout"]
+    detail: str = ""
+
+
+@dataclass(slots=True)
+class Thread:
+    """One policy's life in an episode. `answer` is its last text-only reply, empty unless it finished."""
+
+    id: str
+    policy: str
+    segments: list[Segment] = field(default_factory=list)
+    calls: list[Call] = field(default_factory=list)
+    answer: str = ""
+    stop: Stop | None = None
+
+    @property
+    def turns(self) -> int:
+        """How often the policy spoke."""
+        return sum(len(segment.sampled()) for segment in self.segments)
+
+
+@dataclass(slots=True)
+class Episode:
+    """One Task attempted. `sample` numbers the attempts of a group; the first thread is the agent's."""
+
+    id: str
+    task: Task
+    sample: int = 0
+    seed: int = 0
+    threads: list[Thread] = field(default_factory=list)
+    ops: list[AnyOp] = field(default_factory=list)
+    snapshots: list[str] = field(default_factory=list)
+
+    @property
+    def agent(self) -> Thread:
+        return self.threads[0]
+
+    def thread(self, id: str) -> Thread:
+        return next(thread for thread in self.threads if thread.id == id)
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """An opinion: a named number about an episode (or one thread of it), by a scorer of a version. Appended, never changed."""
+
+    episode: str
+    name: str
+    value: float
+    scorer: str
+    version: str = "1"
+    thread: str = ""

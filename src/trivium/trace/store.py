@@ -1,0 +1,111 @@
+"""An append-only episode store in a SQL database: write, tail, select. SQLite (WAL) here, any SQLAlchemy URL elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from sqlalchemy import Column, Float, Integer, LargeBinary, MetaData, String, Table, create_engine, event, select
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DatabaseError
+
+from trivium.errors import CorruptError
+from trivium.trace.codec import decode, encode
+from trivium.trace.episode import Episode, Score
+
+_meta = MetaData()
+_episodes = Table(
+    "episodes",
+    _meta,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("id", String, unique=True, nullable=False),
+    Column("task", String, index=True),
+    Column("data", LargeBinary, nullable=False),
+)
+_scores = Table(
+    "scores",
+    _meta,
+    Column("seq", Integer, primary_key=True, autoincrement=True),
+    Column("episode", String, index=True),
+    Column("name", String),
+    Column("value", Float),
+    Column("scorer", String),
+    Column("version", String),
+    Column("thread", String),
+)
+
+
+class Store:
+    """Episodes and their scores. One transaction per `write`, so a killed process leaves all of it or none (law 9).
+
+    Writing an episode whose id is already there changes nothing: a resumed run repeats its ids, and facts do not change.
+    """
+
+    def __init__(self, url: str | Path) -> None:
+        """`url` is an SQLAlchemy URL or the path of an SQLite file, made if missing."""
+        self.url = str(url) if "://" in str(url) else f"sqlite:///{url}"
+        self._engine = create_engine(self.url)
+        if self._engine.dialect.name == "sqlite":
+            event.listen(self._engine, "connect", _write_ahead)
+        self._insert = (postgresql if self._engine.dialect.name == "postgresql" else sqlite).insert
+        try:
+            _meta.create_all(self._engine)
+        except DatabaseError as error:
+            raise CorruptError(f"{self.url} is no episode store: {error.orig}") from error
+
+    def write(self, episodes: Iterable[Episode], scores: Iterable[Score] = ()) -> None:
+        """Append episodes and scores, all or nothing. Scores of an episode that was already there are not added again."""
+        episodes, scores = list(episodes), list(scores)
+        with self._engine.begin() as connection:
+            known = _known(connection, [episode.id for episode in episodes])
+            fresh = [episode for episode in episodes if episode.id not in known]
+            if fresh:
+                values = [{"id": e.id, "task": e.task.id, "data": encode(e)} for e in fresh]
+                connection.execute(self._insert(_episodes).on_conflict_do_nothing(), values)
+            if new := [score for score in scores if score.episode not in known]:
+                connection.execute(_scores.insert(), [_columns(score) for score in new])
+
+    def score(self, scores: Iterable[Score]) -> None:
+        """Append opinions that came later."""
+        with self._engine.begin() as connection:
+            connection.execute(_scores.insert(), [_columns(score) for score in scores])
+
+    def select(self, prefix: str = "", task: str | None = None, limit: int | None = None) -> Iterator[Episode]:
+        """Episodes in the order they were written, those whose id begins with `prefix`."""
+        query = select(_episodes.c.data).order_by(_episodes.c.seq).limit(limit)
+        query = query.where(_episodes.c.id.startswith(prefix, autoescape=True)) if prefix else query
+        query = query.where(_episodes.c.task == task) if task is not None else query
+        with self._engine.connect() as connection:
+            for (data,) in connection.execute(query):
+                yield decode(data)
+
+    def tail(self, after: int = 0, limit: int = 1000) -> list[tuple[int, Episode]]:
+        """Up to `limit` episodes written after number `after`, each with its number: ask again with the last one."""
+        query = select(_episodes.c.seq, _episodes.c.data).where(_episodes.c.seq > after).order_by(_episodes.c.seq)
+        with self._engine.connect() as connection:
+            return [(seq, decode(data)) for seq, data in connection.execute(query.limit(limit))]
+
+    def scores(self, episode: str) -> list[Score]:
+        """Every opinion about one episode, oldest first."""
+        query = select(_scores).where(_scores.c.episode == episode).order_by(_scores.c.seq)
+        with self._engine.connect() as connection:
+            return [Score(r.episode, r.name, r.value, r.scorer, r.version, r.thread) for r in connection.execute(query)]
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+
+def _known(connection, ids: list[str]) -> set[str]:
+    query = select(_episodes.c.id).where(_episodes.c.id.in_(ids))
+    return set(connection.execute(query).scalars())
+
+
+def _columns(score: Score) -> dict:
+    return {name: getattr(score, name) for name in ("episode", "name", "value", "scorer", "version", "thread")}
+
+
+def _write_ahead(connection, _record) -> None:
+    """WAL: readers never block the writer, and a killed writer leaves the last committed transaction."""
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")
+    connection.execute("PRAGMA busy_timeout=30000")
