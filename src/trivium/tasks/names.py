@@ -71,7 +71,7 @@ def word(rng: random.Random, role: str, split: Split = "train") -> str:
 
 
 def name(rng: random.Random, kind: Kind, split: Split = "train") -> str:
-    """A name of `kind`, every word from `split`: `Mirla Tolberg` (person), `Brennix Kelforge` (company), `Varholm` (city).
+    """A name of `kind`, its words from `split`: `Mirla Tolberg` (person), `Brennix Kelforge` (company), `Varby` (city).
 
     The same `rng` state gives the same name. Two-word kinds have about 10^10 names, one-word kinds over 80 000 each.
     """
