@@ -1,0 +1,6 @@
+"""The network, defined once: the engine speaks with it and the learner changes it (law 4)."""
+
+from trivium.nn.network import Network, View
+from trivium.nn.packed import Packed
+
+__all__ = ["Network", "Packed", "View"]

@@ -1,0 +1,61 @@
+"""Log-probabilities of given tokens, in chunks: forward keeps one number a token, backward computes the logits again."""
+
+from __future__ import annotations
+
+import torch
+
+CHUNK = 512
+"""Tokens whose logits exist at one time: [CHUNK x vocabulary]."""
+
+
+def logprobs(
+    hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, temperature: float | torch.Tensor = 1.0
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """log softmax(hidden @ weight.T / temperature)[target] and the entropy of that softmax, for each token.
+
+    hidden [N, d], weight [vocabulary, d], targets int64 [N], temperature > 0 or [N]. Both results float32 [N] (float64 where the
+    weight is); the entropy, in nats, carries no gradient. Products run in the dtype of the weight, also under autocast.
+    """
+    wide = torch.float64 if weight.dtype == torch.float64 else torch.float32
+    inverse = torch.as_tensor(temperature, dtype=wide, device=hidden.device).expand(len(targets)).reciprocal()
+    with torch.autocast(hidden.device.type, enabled=False):
+        return _Logprobs.apply(hidden.to(weight.dtype), weight, targets, inverse)
+
+
+class _Logprobs(torch.autograd.Function):
+    """d logp / d logits = (onehot - p) / temperature, so backward needs the chunk's logits and the saved log-partition only."""
+
+    @staticmethod
+    def forward(ctx, hidden, weight, targets, inverse):
+        logp, entropy, partition = (torch.empty_like(inverse) for _ in range(3))
+        for part in _chunks(len(targets)):
+            logits = _logits(hidden[part], weight, inverse[part])
+            partition[part] = torch.logsumexp(logits, -1)
+            logp[part] = logits.gather(-1, targets[part, None])[:, 0] - partition[part]
+            probs = (logits - partition[part, None]).exp_()
+            # a logit of -inf has probability 0 and adds 0 to the mean logit
+            entropy[part] = partition[part] - (probs.mul_(logits)).nan_to_num_(0.0).sum(-1)
+        ctx.save_for_backward(hidden, weight, targets, inverse, partition)
+        ctx.mark_non_differentiable(entropy)
+        return logp, entropy
+
+    @staticmethod
+    def backward(ctx, grad, _):
+        hidden, weight, targets, inverse, partition = ctx.saved_tensors
+        grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight)
+        for part in _chunks(len(targets)):
+            delta = (_logits(hidden[part], weight, inverse[part]) - partition[part, None]).exp_()
+            scale = (grad[part] * inverse[part])[:, None]
+            delta.mul_(-scale).scatter_add_(-1, targets[part, None], scale)
+            delta = delta.to(weight.dtype)
+            grad_hidden[part] = delta @ weight
+            grad_weight.addmm_(delta.T, hidden[part])
+        return grad_hidden, grad_weight, None, None
+
+
+def _logits(hidden: torch.Tensor, weight: torch.Tensor, inverse: torch.Tensor) -> torch.Tensor:
+    return (hidden @ weight.T).to(inverse.dtype).mul_(inverse[:, None])
+
+
+def _chunks(tokens: int) -> list[slice]:
+    return [slice(start, min(start + CHUNK, tokens)) for start in range(0, tokens, CHUNK)]

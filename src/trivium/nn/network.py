@@ -1,0 +1,262 @@
+"""A transformers decoder whose attention is ours: one forward pass for the engine's cache and for the learner's packed rows.
+
+transformers is not patched. Its AttentionInterface knows one function of ours, "trivium", which hands queries, keys and values
+to the `view` that came with the forward pass; the view decides what each token sees and where keys and values are kept.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+import blake3
+import torch
+from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.utils import logging
+
+from trivium.errors import CorruptError, InputError, Unsupported
+from trivium.nn.logprobs import logprobs
+from trivium.nn.packed import Packed
+
+_NO_MASK = {"full_attention": None}
+_COPIED = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "chat_template*")
+
+
+class View(Protocol):
+    """What the tokens of one forward pass may see."""
+
+    def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float) -> torch.Tensor:
+        """q [B, H, n, D], k and v [B, Hkv, n, D], rotated -> [B, n, H, D]. Called once for each layer, in order."""
+        ...
+
+
+def _attention(module, q, k, v, mask, *, scaling, view=None, dropout=0.0, **extra):
+    """The one function behind "trivium": everything a view cannot honour is an error (law 7)."""
+    if view is None:
+        raise Unsupported("a Network runs under a view (Packed, or the engine's cache); call hidden(), not the model inside")
+    for name in ("sliding_window", "softcap", "s_aux"):
+        if extra.get(name) is not None:
+            raise Unsupported(f"{module.__class__.__name__} wants {name}; trivium's attention has full attention only")
+    if dropout:
+        raise Unsupported(f"{module.__class__.__name__} wants attention dropout {dropout}; trivium's attention has none")
+    return view.attend(module.layer_idx, q, k, v, scaling), None
+
+
+AttentionInterface.register("trivium", _attention)
+
+
+class Network(torch.nn.Module):
+    """A causal language model with full attention in every layer (Qwen3, Llama, Qwen2, ... by transformers).
+
+    `network.model` is transformers' own model; its parameters are the network's. `folder` is where it was loaded from.
+    """
+
+    def __init__(self, config: PretrainedConfig, seed: int = 0, dtype: torch.dtype = torch.float32) -> None:
+        """A fresh network of `config`; the same seed gives the same weights. Raises Unsupported for other layer types."""
+        super().__init__()
+        _check_layers(config)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="trivium")
+        self._adopt(model)
+
+    @classmethod
+    def load(cls, path: str | Path, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Network:
+        """The network in a Hugging Face folder, or of that name on the hub.
+
+        Raises InputError if there is no such network, CorruptError if weights are missing, Unsupported as above.
+        """
+        folder = _folder(path)
+        _check_layers(AutoConfig.from_pretrained(folder))
+        try:
+            with _quiet():
+                model, info = AutoModelForCausalLM.from_pretrained(
+                    folder, dtype=dtype, attn_implementation="trivium", output_loading_info=True
+                )
+        except (OSError, RuntimeError, ValueError) as error:
+            raise CorruptError(f"the network in {folder} does not load: {error}") from error
+        if bad := sorted(info["missing_keys"]) + sorted(str(key) for key in info["mismatched_keys"]):
+            raise CorruptError(f"the weights in {folder} lack {bad[0]} and {len(bad) - 1} more")
+        network = cls.__new__(cls)
+        torch.nn.Module.__init__(network)
+        network._adopt(model.to(device), folder)
+        return network
+
+    def _adopt(self, model: PreTrainedModel, folder: Path | None = None) -> None:
+        self.model = model
+        self.folder = folder
+        self.eval()
+        _check_forward(self)
+
+    @property
+    def config(self) -> PretrainedConfig:
+        return self.model.config
+
+    @property
+    def head(self) -> torch.nn.Linear:
+        """The output projection, [vocabulary, d]."""
+        return self.model.get_output_embeddings()
+
+    def hidden(self, tokens: torch.Tensor, positions: torch.Tensor, view: View) -> torch.Tensor:
+        """Final hidden states: tokens and positions int64 [N] or [B, n] -> [N, d] or [B, n, d]. A run [N] is a batch of one."""
+        flat = tokens.dim() == 1
+        out = self.model.base_model(
+            input_ids=tokens[None] if flat else tokens,
+            position_ids=positions[None] if flat else positions,
+            attention_mask=_NO_MASK,
+            use_cache=False,
+            view=view,
+        ).last_hidden_state
+        return out[0] if flat else out
+
+    def logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """hidden [..., d] -> logits [..., vocabulary], float32 (float64 in a float64 network). Not for all tokens of a batch."""
+        with torch.autocast(hidden.device.type, enabled=False):
+            logits = torch.nn.functional.linear(hidden.to(self.head.weight.dtype), self.head.weight)
+        return logits if logits.dtype == torch.float64 else logits.float()
+
+    def logprobs(
+        self, hidden: torch.Tensor, targets: torch.Tensor, temperature: float | torch.Tensor = 1.0
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probability of each target and entropy of its distribution (nats, without gradient): two [N] in float32.
+
+        hidden [N, d], targets int64 [N], temperature > 0, one for all or [N]. No [tokens x vocabulary] tensor outlives a chunk.
+        """
+        return logprobs(hidden, self.head.weight, targets, temperature)
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """The weights by name, detached and not copied; tied weights once, under their first name."""
+        seen: set[int] = set()
+        found = {}
+        for name, tensor in self.model.state_dict(keep_vars=True).items():
+            if id(tensor) not in seen:
+                seen.add(id(tensor))
+                found[name] = tensor.detach()
+        return found
+
+    @torch.no_grad()
+    def load_state(self, state: dict[str, torch.Tensor]) -> None:
+        """Take over weights in place, cast to the network's dtype. Raises InputError, before any change, unless names and shapes fit."""
+        mine = self.state()
+        if strange := sorted(mine.keys() ^ state.keys()):
+            raise InputError(f"these weights are of another network: {strange[0]} is on one side only")
+        for name, tensor in mine.items():
+            if tensor.shape != state[name].shape:
+                raise InputError(f"{name} has shape {list(state[name].shape)}, the network wants {list(tensor.shape)}")
+        for name, tensor in mine.items():
+            tensor.copy_(state[name])
+
+    def digest(self) -> str:
+        """blake3 (hex) of the names and bytes of all weights, in the order of their names."""
+        return digest(self.state())
+
+    def save(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
+        """Write a Hugging Face folder: config, weights in `dtype` (default: as they are), tokenizer files copied unchanged.
+
+        The folder appears whole or not at all; InputError if it exists and is not empty.
+        """
+        folder = Path(folder)
+        if folder.exists() and any(folder.iterdir()):
+            raise InputError(f"{folder} is not empty; save the network to a new folder")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        try:
+            self._write(temporary, dtype)
+            temporary.chmod(0o755)
+            os.replace(temporary, folder)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+
+    def _write(self, folder: Path, dtype: torch.dtype | None) -> None:
+        state = self.state()
+        cast = {name: value.to(dtype) if dtype and value.is_floating_point() else value for name, value in state.items()}
+        own = self.config.dtype
+        self.config.dtype = dtype or own
+        try:
+            with _quiet():
+                self.model.save_pretrained(folder, state_dict=cast)
+        finally:
+            self.config.dtype = own
+        for pattern in _COPIED if self.folder else ():
+            for file in self.folder.glob(pattern):
+                shutil.copy(file, folder / file.name)
+
+
+def digest(state: dict[str, torch.Tensor]) -> str:
+    """blake3 (hex) of names, dtypes, shapes and bytes, in the order of the names: equal only for equal tensors."""
+    hasher = blake3.blake3()
+    for name in sorted(state):
+        tensor = state[name].detach().cpu().contiguous()
+        hasher.update(f"{name}\0{tensor.dtype}\0{list(tensor.shape)}\0".encode())
+        hasher.update(memoryview(tensor.flatten().view(torch.uint8).numpy()))
+    return hasher.hexdigest()
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' progress bars."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def _folder(path: str | Path) -> Path:
+    """The local folder of a network: the path itself, or the hub's snapshot of that name."""
+    if (Path(path) / "config.json").is_file():
+        return Path(path)
+    if Path(path).exists() or str(path).startswith((".", "/")):
+        raise InputError(f"{path} holds no network: no config.json there")
+    from huggingface_hub import snapshot_download
+
+    try:
+        return Path(snapshot_download(str(path), allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]))
+    except Exception as error:  # the hub has a dozen ways to say no
+        raise InputError(f"{path} is neither a folder here nor a network that the hub gave: {error}") from error
+
+
+def _check_layers(config: PretrainedConfig) -> None:
+    """Full attention in every layer, or Unsupported naming the layer type."""
+    types = getattr(config, "layer_types", None) or []
+    if strange := sorted(set(types) - {"full_attention"}):
+        raise Unsupported(f"{config.model_type} has {strange[0]} layers; a Network has full attention only")
+    if not types and getattr(config, "sliding_window", None):
+        raise Unsupported(f"{config.model_type} has a sliding_window of {config.sliding_window}; a Network has full attention only")
+
+
+@torch.no_grad()
+def _check_forward(network: Network) -> None:
+    """Four tokens: every layer must attend through our view, and our head must be the model's (no soft cap, scale or bias)."""
+    device = network.head.weight.device
+    tokens, view = torch.arange(4, device=device), _Counting([4])
+    positions = view.positions.to(device)
+    ours = network.logits(network.hidden(tokens, positions, view))
+    kind, layers = network.config.model_type, network.config.num_hidden_layers
+    if view.calls != list(range(layers)):
+        raise Unsupported(f"{kind} has {layers} layers, of which {len(view.calls)} attend through trivium's attention")
+    theirs = network.model(
+        input_ids=tokens[None], position_ids=positions[None], attention_mask=_NO_MASK, use_cache=False, view=Packed([4])
+    ).logits[0]
+    if not torch.allclose(ours, theirs.to(ours.dtype), rtol=1e-2, atol=1e-3):
+        raise Unsupported(f"{kind} changes its logits after the output projection (a soft cap, scale or bias), a Network does not")
+
+
+class _Counting(Packed):
+    """Packed, keeping the order in which layers attended."""
+
+    def __init__(self, lengths: list[int]) -> None:
+        super().__init__(lengths)
+        self.calls: list[int] = []
+
+    def attend(self, layer, q, k, v, scaling):
+        self.calls.append(layer)
+        return super().attend(layer, q, k, v, scaling)
