@@ -1,0 +1,15 @@
+"""How a policy lives: a window with a budget, typed tools, the turn loop, and the ops that cut and join contexts.
+
+The only writer of ops. Knows no model and no particular tool but those that manage the context itself.
+"""
+
+from trivium.harness.base import Keep, Limits, Passage, Scene, Subagent, ToolError, Window
+from trivium.harness.context import Context, Snapshot
+from trivium.harness.loop import Harness
+from trivium.harness.manage import assign_task, prune_chunks
+from trivium.harness.tools import Tool, tool
+
+__all__ = [
+    "Context", "Harness", "Keep", "Limits", "Passage", "Scene", "Snapshot", "Subagent", "Tool", "ToolError", "Window",
+    "assign_task", "prune_chunks", "tool",
+]  # fmt: skip

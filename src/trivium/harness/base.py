@@ -1,0 +1,98 @@
+"""The small values a harness and its tools speak in."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Set
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from trivium.errors import InputError
+from trivium.policy import Policy
+from trivium.trace import Task
+
+if TYPE_CHECKING:
+    from trivium.harness.loop import Harness
+
+
+class ToolError(Exception):
+    """A tool's own failure, told to the policy in one sentence. It costs the policy a turn and is data on the trace."""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """How much context a thread may hold, in tokens.
+
+    Past `soft` (share of `budget`) the usage line suggests pruning; past `hard` every tool but prune_chunks is refused, so
+    that the policy can still conclude. `reply` tokens are kept free for its next reply (reports.md 3.2; the report gives
+    T/2 for soft, between T/2 and T for hard, and no reserve: 0.9 and `reply` are our choices). With `summarize` the policy
+    is asked for a summary past that share, and goes on from it (reports.md 2.5).
+    """
+
+    budget: int
+    soft: float = 0.5
+    hard: float = 0.9
+    reply: int = 64
+    summarize: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.soft <= self.hard <= 1:
+            raise InputError(f"a window needs 0 < soft <= hard <= 1, not soft {self.soft} and hard {self.hard}")
+        if self.reply >= self.budget:
+            raise InputError(f"a window of {self.budget} tokens cannot keep {self.reply} free for a reply")
+
+    def usage(self, used: int) -> str:
+        """The line that ends every turn's results (format of reports.md 3.2)."""
+        line = f"[Token usage: {used:,}/{self.budget:,}]"
+        return f"{line} Prune or answer." if used > self.soft * self.budget else line
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What ends an episode or a call by force: turns of a thread, seconds of one tool call, calls of one turn."""
+
+    turns: int = 64
+    tool_seconds: float = 30.0
+    calls: int = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """One prunable piece of a tool's result. The harness gives its `source` a short handle, the same for the whole episode."""
+
+    source: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """An edit: of the chunks now in view, keep those with these handles. Applied after all results of the turn."""
+
+    refs: tuple[str, ...]
+    said: str
+
+
+Result = str | list[Passage] | Keep
+
+
+@dataclass(frozen=True, slots=True)
+class Subagent:
+    """Somebody a policy may hand an assignment to: who speaks, and how it lives. Frozen unless a run names its policy."""
+
+    policy: Policy
+    harness: Harness
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What a tool may know of the thread that calls it, and the one thing it may start.
+
+    `seen` holds the sources of every passage shown so far, pruned or not: pass it to a search as its exclusion filter.
+    `handles` maps the handles now in view to their sources. `room` is the number of tokens results may still take.
+    """
+
+    task: Task
+    seen: Set[str]
+    handles: dict[str, str]
+    room: int
+    count: Callable[[str], int]
+    spawn: Callable[[Subagent, str], Awaitable[str]]

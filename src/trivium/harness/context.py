@@ -1,0 +1,174 @@
+"""One thread's live context: its growing segment, its messages, its handles, and the cuts that begin a new segment."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from trivium.errors import InputError
+from trivium.harness.base import Window
+from trivium.policy import Renderer, Reply, Said
+from trivium.trace import Point, Prune, Restart, Sampling, Segment, Summarize, Thread
+
+Message = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Context:
+    """What one policy sees now. `messages` are the same view as text; a tool message holds its `pieces` until asked for."""
+
+    thread: Thread
+    renderer: Renderer
+    window: Window
+    opening: list[Message] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
+    refs: dict[str, str] = field(default_factory=dict)  # source -> handle, for the whole episode
+    seen: set[str] = field(default_factory=set)
+
+    @property
+    def segment(self) -> Segment:
+        return self.thread.segments[-1]
+
+    @property
+    def used(self) -> int:
+        return len(self.segment.tokens)
+
+    def here(self) -> Point:
+        return Point(self.thread.id, len(self.thread.segments) - 1, self.used)
+
+    def text(self) -> list[Message]:
+        """The view as chat messages."""
+        return [_flat(message) for message in self.messages]
+
+    def open(self, messages: Sequence[Message], specs: Sequence[Message], sampling: Sampling) -> None:
+        """Begin the thread's first context. InputError when the prompt alone does not fit the window."""
+        tokens = self.renderer.opening(messages, specs)
+        if len(tokens) + self.window.reply > self.window.budget:
+            raise InputError(
+                f"the prompt takes {len(tokens)} tokens and a reply {self.window.reply}, the window holds "
+                f"{self.window.budget}: give a larger budget or a shorter question"
+            )
+        self.thread.segments.append(Segment(sampling=sampling))
+        self.segment.append(tokens, "prompt")
+        self.opening, self.messages = list(messages), list(messages)
+
+    def hear(self, reply: Reply, version: int) -> tuple[Said, bool]:
+        """Append what the policy said. Returns it parsed, and whether it ended by itself."""
+        if reply.message is not None:
+            tokens = self.renderer.reply(reply.message)
+            self.segment.speak(tokens, (), [version] * len(tokens))
+        else:
+            tokens = list(reply.tokens)
+            self.segment.speak(tokens, reply.logprobs, reply.versions, reply.kept)
+        said = self.renderer.parse(tokens)
+        return said, bool(tokens) and tokens[-1] in self.renderer.stop_tokens
+
+    def remember(self, said: Said, ids: Sequence[str]) -> None:
+        """Add what was said to the messages, its calls under their ids."""
+        message: Message = {"role": "assistant", "content": said.text}
+        if said.calls:
+            message["tool_calls"] = [
+                {"id": id, "type": "function", "function": {"name": asked.name, "arguments": asked.arguments}}
+                for id, asked in zip(ids, said.calls, strict=True)
+            ]
+        self.messages.append(message)
+
+    def extend(self, results: Sequence[Message], specs: Sequence[Message]) -> Restart | None:
+        """Append the results of a turn. A template that cannot go on renders all again: a recorded Restart."""
+        last = self.segment.spans[-1]
+        prompt, reply = self.segment.tokens[: last.start], self.segment.tokens[last.start :]
+        placed = self.renderer.continuation(prompt, reply, results)
+        self.messages.extend(results)
+        if placed is None:
+            return self._restart("template", specs)
+        for tokens, piece in placed:
+            kind = "chunk" if piece is not None and piece.ref else "message"
+            self.segment.append(tokens, kind, piece.ref if piece is not None else "")
+        return None
+
+    def in_view(self) -> dict[str, str]:
+        """The handles now in view -> their sources."""
+        sources = {ref: source for source, ref in self.refs.items()}
+        return {span.ref: sources[span.ref] for span in self.segment.spans if span.kind == "chunk"}
+
+    def handle(self, source: str) -> str:
+        """The short handle of `source`: #1, #2, ... in order of first appearance in the episode."""
+        self.seen.add(source)
+        return self.refs.setdefault(source, f"#{len(self.refs) + 1}")
+
+    def size(self, refs: set[str]) -> int:
+        """How many tokens these chunks take in the view."""
+        return sum(span.stop - span.start for span in self.segment.spans if span.kind == "chunk" and span.ref in refs)
+
+    def prune(self, dropped: set[str], author: str, version: int) -> Prune:
+        """Cut: whole chunk spans leave, all else stays as it was, token for token; what stands before the first cut is
+        the old prefix, so an engine's cache still serves it."""
+        before, old = self.here(), self.segment
+        new = Segment(sampling=old.sampling)
+        for span in old.spans:
+            if span.kind != "chunk" or span.ref not in dropped:
+                new.append(old.tokens[span.start : span.stop], span.kind, span.ref)
+        new.carried = len(new.tokens)
+        self.thread.segments.append(new)
+        self.messages = [_without(message, dropped) for message in self.messages]
+        return Prune(author=author, version=version, before=before, after=self.here(), chunks=tuple(sorted(dropped)))
+
+    def summarize(self, summary: str, specs: Sequence[Message], author: str, version: int) -> Summarize:
+        """Cut: the thread goes on from its opening and its own `summary`; handles stay, all chunks leave the view."""
+        before = self.here()
+        messages = [*self.opening, {"role": "user", "content": f"Your summary so far:\n{summary}"}]
+        self._begin(messages, specs, "summary")
+        return Summarize(author=author, version=version, before=before, after=self.here())
+
+    def _restart(self, reason: str, specs: Sequence[Message]) -> Restart:
+        before = self.here()
+        self._begin(self.text(), specs, "prompt")
+        return Restart(author="harness", before=before, after=self.here(), reason=reason)
+
+    def _begin(self, messages: Sequence[Message], specs: Sequence[Message], kind) -> None:
+        segment = Segment(sampling=self.segment.sampling)
+        segment.append(self.renderer.opening(messages, specs), kind)
+        segment.carried = len(segment.tokens)
+        self.thread.segments.append(segment)
+        self.messages = list(messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A context as it stood before a turn, to branch from. Holds its own copy."""
+
+    id: str
+    episode: str
+    turn: int
+    context: Context
+
+    @classmethod
+    def take(cls, episode: str, turn: int, context: Context) -> Snapshot:
+        renderer, context.renderer = context.renderer, None  # type: ignore[assignment]  # shared, never copied
+        copied = copy.deepcopy(context)
+        context.renderer = copied.renderer = renderer
+        return cls(f"{episode}@{turn}", episode, turn, copied)
+
+    def branch(self, sampling: Sampling) -> Context:
+        """A context that goes on from here: what stood is context that the first episode owns."""
+        context = Snapshot.take(self.episode, self.turn, self.context).context
+        last = context.segment
+        last.carried, last.sampling = len(last.tokens), sampling
+        context.thread.segments = [last]
+        return context
+
+
+def _flat(message: Message) -> Message:
+    if "pieces" not in message:
+        return message
+    rest = {key: value for key, value in message.items() if key != "pieces"}
+    return {**rest, "content": "".join(piece.text for piece in message["pieces"])}
+
+
+def _without(message: Message, dropped: set[str]) -> Message:
+    if "pieces" not in message:
+        return message
+    return {**message, "pieces": [piece for piece in message["pieces"] if piece.ref not in dropped]}
+

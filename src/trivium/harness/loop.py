@@ -1,0 +1,305 @@
+"""The turn loop: show the view, hear the policy, run its calls, place their results, apply its edits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from trivium.clock import Clock, RealClock
+from trivium.errors import InputError, PolicyError
+from trivium.harness.base import Keep, Limits, Passage, Result, Scene, Subagent, ToolError, Window
+from trivium.harness.context import Context, Message, Snapshot
+from trivium.harness.tools import Tool
+from trivium.policy import Asked, Policy, View
+from trivium.trace import Branch, Call, Episode, Join, Piece, Sampling, Spawn, Stop, Task, Thread
+
+SUMMARIZE = "Summarize what you know, what is missing and what you will do next. You will go on from this summary alone."
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """What came of one call, until the turn barrier puts it into the view in call order."""
+
+    call: Call
+    result: Result = ""
+    children: list[Thread] = field(default_factory=list)
+
+
+class Harness:
+    """How a policy lives: `tools` it may call, a `window` it manages, `limits` that end it.
+
+    `prompt` is the system message. With `specs` the tools' schemas are given to the template; a nano model, whose window
+    they would fill, learns them from its warm-up instead.
+    """
+
+    def __init__(
+        self,
+        tools: Sequence[Tool],
+        window: Window,
+        prompt: str = "",
+        limits: Limits | None = None,
+        specs: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
+        self.tools = {tool.name: tool for tool in tools}
+        if len(self.tools) != len(tools):
+            raise InputError(f"two tools share a name: {sorted(tool.name for tool in tools)}")
+        self.window, self.prompt, self.limits = window, prompt, limits or Limits()
+        self.specs = [tool.spec() for tool in tools] if specs else []
+        self.clock = clock or RealClock()
+
+    async def run(
+        self,
+        task: Task,
+        policy: Policy,
+        *,
+        sample: int = 0,
+        seed: int = 0,
+        id: str = "",
+        sampling: Sampling | None = None,
+        on_turn: Callable[[Snapshot], None] | None = None,
+    ) -> Episode:
+        """One attempt at `task`. Whatever goes wrong inside is data on the episode; only a bad set-up raises.
+
+        `on_turn` is handed a snapshot before each turn, to branch from. Raises InputError when the prompt does not fit.
+        """
+        episode = Episode(id or f"{task.id}/{sample}", task, sample, seed)
+        context = self._context("0", policy)
+        episode.threads.append(context.thread)
+        context.open(self._opening(task.prompt), self.specs, sampling or Sampling())
+        await _Life(self, episode, policy, context, on_turn).live()
+        return episode
+
+    async def branch(self, snapshot: Snapshot, parent: Episode, policy: Policy, *, sample: int, seed: int = 0) -> Episode:
+        """Another attempt that begins where `snapshot` of `parent` was taken; the shared prefix stays the parent's."""
+        episode = Episode(f"{parent.id}+{snapshot.turn}.{sample}", parent.task, sample, seed)
+        context = snapshot.branch(parent.agent.segments[-1].sampling)
+        episode.threads.append(context.thread)
+        episode.snapshots.append(snapshot.id)
+        episode.ops.append(Branch(author="harness", parent=parent.id, snapshot=snapshot.id, at=context.here()))
+        await _Life(self, episode, policy, context, None).live(first_turn=snapshot.turn)
+        return episode
+
+    def _context(self, id: str, policy: Policy) -> Context:
+        return Context(Thread(id, policy.name), policy.renderer, self.window)
+
+    def _opening(self, prompt: str) -> list[Message]:
+        system = [{"role": "system", "content": self.prompt}] if self.prompt else []
+        return [*system, {"role": "user", "content": prompt}]
+
+
+@dataclass(slots=True)
+class _Life:
+    """One thread's life in one episode."""
+
+    harness: Harness
+    episode: Episode
+    policy: Policy
+    context: Context
+    on_turn: Callable[[Snapshot], None] | None
+
+    async def live(self, first_turn: int = 0) -> None:
+        for turn in range(first_turn, self.harness.limits.turns):
+            if self.on_turn:
+                self.on_turn(Snapshot.take(self.episode.id, turn, self.context))
+            stop = await self._turn(turn)
+            if stop:
+                self.context.thread.stop = stop
+                return
+        self.context.thread.stop = Stop("turns", f"{self.harness.limits.turns} turns")
+
+    async def _turn(self, turn: int) -> Stop | None:
+        try:
+            said, complete = await self._speak(turn)
+        except PolicyError as error:
+            return Stop("policy", str(error))
+        if said is None:
+            return Stop("window", f"{self.context.used} of {self.context.window.budget} tokens used")
+        ids = [f"{self.context.thread.id}.{turn}.{index}" for index in range(len(said.calls))]
+        in_view = self.context.in_view()
+        self.context.remember(said, ids)
+        if not said.calls:
+            self.context.thread.answer = said.text
+            return Stop("finished") if complete else Stop("length", "the answer was cut off")
+        outcomes = await self._act(turn, ids, said.calls, in_view)
+        return self._place(outcomes, in_view) or await self._summarize(turn)
+
+    async def _speak(self, turn: int):
+        """One reply heard, or (None, False) when the window has no room for any."""
+        context, sampling = self.context, self.context.segment.sampling
+        room = min(sampling.max_tokens, context.window.budget - context.used)
+        if room < 1:
+            return None, False
+        stream = (self.episode.seed, self.episode.task.id, self.episode.sample, context.thread.id, turn)
+        view = View(context.segment.tokens, context.text(), self.harness.specs, stream)
+        reply = await self.policy.speak(view, replace(sampling, max_tokens=room))
+        return context.hear(reply, self.policy.version)
+
+    async def _act(self, turn: int, ids: list[str], asked: Sequence[Asked], in_view: dict[str, str]) -> list[_Outcome]:
+        """All calls of a turn, at once; each fails alone (law 8)."""
+        outcomes = [
+            _Outcome(Call(id, turn, a.name, a.arguments, error=a.error)) for id, a in zip(ids, asked, strict=True)
+        ]
+        for outcome in outcomes[self.harness.limits.calls :]:
+            outcome.call.error = outcome.call.error or f"at most {self.harness.limits.calls} calls in one turn"
+        await asyncio.gather(*(self._call(outcome, in_view) for outcome in outcomes if not outcome.call.error))
+        return outcomes
+
+    async def _call(self, outcome: _Outcome, in_view: dict[str, str]) -> None:
+        call, window = outcome.call, self.context.window
+        call.began = self.harness.clock.now()
+        try:
+            if call.name not in self.harness.tools:
+                raise ToolError(f"there is no tool {call.name!r}; there are {', '.join(self.harness.tools)}")
+            if self.context.used > window.hard * window.budget and call.name != "prune_chunks":
+                raise ToolError("the window is nearly full: prune_chunks or answer")
+            running = self.harness.tools[call.name](self._scene(outcome, in_view), call.arguments)
+            outcome.result = await asyncio.wait_for(running, self.harness.limits.tool_seconds)
+        except ToolError as error:
+            call.error = str(error)
+        except TimeoutError:
+            call.error = f"{call.name} took longer than {self.harness.limits.tool_seconds:g} s"
+        except Exception as error:  # a tool's bug is data on its thread; it must not cancel its siblings
+            call.error = f"{call.name} failed: {type(error).__name__}: {error}"
+        call.ended = self.harness.clock.now()
+
+    def _scene(self, outcome: _Outcome, in_view: dict[str, str]) -> Scene:
+        async def spawn(subagent: Subagent, prompt: str) -> str:
+            return await self._spawn(outcome, subagent, prompt)
+
+        context = self.context
+        room = context.window.budget - context.used - context.window.reply
+        return Scene(
+            task=self.episode.task,
+            seen=frozenset(context.seen),
+            handles=in_view,
+            room=room,
+            count=lambda text: len(context.renderer.encode(text)),
+            spawn=spawn,
+        )
+
+    async def _spawn(self, outcome: _Outcome, subagent: Subagent, prompt: str) -> str:
+        context = subagent.harness._context(f"{outcome.call.id}/{len(outcome.children)}", subagent.policy)
+        outcome.children.append(context.thread)
+        context.open(subagent.harness._opening(prompt), subagent.harness.specs, Sampling())
+        await _Life(subagent.harness, self.episode, subagent.policy, context, None).live()
+        if context.thread.stop.reason != "finished":
+            raise ToolError(f"the sub-agent stopped without an answer ({context.thread.stop.reason})")
+        return context.thread.answer
+
+    def _place(self, outcomes: list[_Outcome], in_view: dict[str, str]) -> Stop | None:
+        """The turn barrier: results enter in call order, then edits apply in call order."""
+        asked_at, context = self.context.here(), self.context
+        author, version = self.policy.name, self.policy.version
+        for outcome in outcomes:
+            for child in outcome.children:
+                self.episode.threads.append(child)
+                self.episode.ops.append(
+                    Spawn(author=author, version=version, call=outcome.call.id, at=asked_at, child=child.id)
+                )
+        keeps = [o.result.refs for o in outcomes if isinstance(o.result, Keep) and not o.call.error]
+        dropped = {ref for refs in keeps for ref in in_view if ref not in refs}
+        if not self._fill(outcomes, dropped):
+            return Stop("window", "the results of a turn do not fit")
+        for outcome in outcomes:
+            for child in outcome.children:
+                self.episode.ops.append(
+                    Join(author=author, version=version, call=outcome.call.id, at=context.here(), child=child.id)
+                )
+        if dropped:
+            self.episode.ops.append(context.prune(dropped, author, version))
+        return None
+
+    def _fill(self, outcomes: list[_Outcome], dropped: set[str]) -> bool:
+        """Append the results with the usage line; leave out passages, last ones first, until they fit."""
+        context, window = self.context, self.context.window
+        self._show(outcomes)
+        free = window.budget - window.reply + context.size(dropped)
+        while True:
+            results = _messages(outcomes)
+            added = _length(context, results)
+            line = _usage_line(context, context.used + added - context.size(dropped))
+            if context.used + added + len(context.renderer.encode(line)) <= free:
+                break
+            if not self._leave_out(outcomes):
+                return context.used + added < window.budget and self._extend(results, line)
+        return self._extend(results, line)
+
+    def _extend(self, results: list[Message], line: str) -> bool:
+        results[-1]["pieces"] = [*results[-1]["pieces"], Piece(line)]
+        restart = self.context.extend(results, self.harness.specs)
+        if restart:
+            self.episode.ops.append(restart)
+        return True
+
+    def _show(self, outcomes: list[_Outcome]) -> None:
+        """Give every passage its handle; one already in view, or twice in a turn, is shown once."""
+        shown = set(self.context.in_view().values())
+        for outcome in outcomes:
+            call = outcome.call
+            if call.error:
+                call.pieces = [Piece(f"Error: {call.error}\n")]
+            elif isinstance(outcome.result, Keep):
+                call.pieces = [Piece(f"{outcome.result.said}\n")]
+            elif isinstance(outcome.result, str):
+                call.pieces = [Piece(f"{outcome.result}\n")]
+            else:
+                call.pieces = [self._piece(passage, shown) for passage in outcome.result if passage.source not in shown]
+                call.pieces = call.pieces or [Piece("Nothing new.\n")]
+
+    def _piece(self, passage: Passage, shown: set[str]) -> Piece:
+        shown.add(passage.source)
+        ref = self.context.handle(passage.source)
+        return Piece(f"{passage.text} {ref}\n", ref, passage.source)
+
+    def _leave_out(self, outcomes: list[_Outcome]) -> bool:
+        """Drop the last passage of the turn, so that a later search may find it again; False when none is left."""
+        for call in (outcome.call for outcome in reversed(outcomes)):
+            if call.pieces and call.pieces[-1].ref:
+                self.context.seen.discard(call.pieces[-1].source)
+                call.pieces = call.pieces[:-1] or [Piece("No room for results.\n")]
+                return True
+        return False
+
+    async def _summarize(self, turn: int) -> Stop | None:
+        """Past its threshold a thread writes its own summary, which is sampled and learned from, and goes on from it."""
+        context, window = self.context, self.context.window
+        if window.summarize is None or context.used <= window.summarize * window.budget:
+            return None
+        restart = context.extend([{"role": "user", "content": SUMMARIZE}], self.harness.specs)
+        if restart:
+            self.episode.ops.append(restart)
+        try:
+            said, _ = await self._speak(turn)
+        except PolicyError as error:
+            return Stop("policy", str(error))
+        if said is None:
+            return Stop("window", "no room for a summary")
+        self.episode.ops.append(
+            context.summarize(said.text, self.harness.specs, self.policy.name, self.policy.version)
+        )
+        return None
+
+
+def _messages(outcomes: list[_Outcome]) -> list[Message]:
+    return [{"role": "tool", "tool_call_id": o.call.id, "pieces": list(o.call.pieces)} for o in outcomes]
+
+
+def _length(context: Context, results: list[Message]) -> int:
+    last = context.segment.spans[-1]
+    placed = context.renderer.continuation(
+        context.segment.tokens[: last.start], context.segment.tokens[last.start :], results
+    )
+    if placed is None:  # a restart renders anew; its length shows when it is done
+        return sum(len(context.renderer.encode(p.text)) for message in results for p in message["pieces"])
+    return sum(len(tokens) for tokens, _ in placed)
+
+
+def _usage_line(context: Context, before: int) -> str:
+    """The usage line that counts itself: its number settles after one correction."""
+    total = before
+    for _ in range(3):
+        line = context.window.usage(total)
+        total = before + len(context.renderer.encode(line))
+    return line

@@ -1,0 +1,43 @@
+"""The tools by which a policy manages its own context: prune it, or shard it over sub-agents."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from trivium.harness.base import Keep, Scene, Subagent, ToolError
+from trivium.harness.tools import Tool, tool
+
+
+@tool
+def prune_chunks(
+    scene: Scene, keep: Annotated[list[str], Meta(description="handles of the chunks to keep, such as #3")]
+) -> Keep:
+    """Remove chunks from the view to free its budget. All chunks now in view go, except those named in `keep`."""
+    # A list of what to keep is shorter and safer than one of what to drop (nano-base.md 7g). Unknown handles in it are
+    # told and otherwise harmless; a list without one live handle is refused, since it would empty the view by mistake.
+    named = [ref.strip() for ref in keep]
+    live = tuple(ref for ref in named if ref in scene.handles)
+    if not live:
+        raise ToolError(f"none of {named} is in view; in view are {' '.join(scene.handles) or 'no chunks'}")
+    unknown = [ref for ref in named if ref not in scene.handles]
+    dropped = len(scene.handles) - len(set(live))
+    note = f" Not in view: {' '.join(unknown)}." if unknown else ""
+    return Keep(live, f"Pruned {dropped}.{note}")
+
+
+def assign_task(agents: dict[str, Subagent]) -> Tool:
+    """The tool that hands an assignment to one of `agents` (name -> Subagent) and returns its one answer."""
+
+    async def assign_task(
+        scene: Scene,
+        agent: Annotated[str, Meta(description=f"one of: {', '.join(agents)}")],
+        prompt: Annotated[str, Meta(description="the whole assignment: the agent sees nothing else")],
+    ) -> str:
+        """Hand an assignment to a sub-agent and wait for its answer. Several calls in one turn run in parallel."""
+        if agent.strip() not in agents:
+            raise ToolError(f"there is no agent {agent!r}; there are {', '.join(agents)}")
+        return await scene.spawn(agents[agent.strip()], prompt)
+
+    return tool(assign_task)

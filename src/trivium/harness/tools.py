@@ -1,0 +1,52 @@
+"""Typed tools: a plain function with annotations is the schema, the check and the documentation of its arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+import msgspec
+
+from trivium.errors import InputError
+from trivium.harness.base import Result, Scene, ToolError
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool a policy can call. Make one with `@tool`."""
+
+    name: str
+    description: str
+    arguments: type[msgspec.Struct]
+    function: Callable[..., Result | Awaitable[Result]]
+
+    def spec(self) -> dict[str, Any]:
+        """The tool as the OpenAI API describes it to a model."""
+        (_, components) = msgspec.json.schema_components([self.arguments])
+        schema = {k: v for k, v in components[self.arguments.__name__].items() if k != "title"}
+        return {"type": "function", "function": {"name": self.name, "description": self.description, "parameters": schema}}
+
+    async def __call__(self, scene: Scene, arguments: dict[str, Any]) -> Result:
+        """Raises ToolError when the arguments do not fit the types."""
+        try:
+            checked = msgspec.convert(arguments, self.arguments)
+        except msgspec.ValidationError as error:
+            raise ToolError(f"{self.name}: {error}") from error
+        result = self.function(scene, **{name: getattr(checked, name) for name in self.arguments.__struct_fields__})
+        return await result if inspect.isawaitable(result) else result
+
+
+def tool(function: Callable[..., Any]) -> Tool:
+    """Make a Tool of `function(scene, ...)`, sync or async; the first paragraph of its docstring describes it to the model."""
+    hints = get_type_hints(function, include_extras=True)
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+    if missing := [p.name for p in parameters if p.name not in hints]:
+        raise InputError(f"tool {function.__name__}: annotate {', '.join(missing)} so that its arguments can be checked")
+    fields = [
+        (p.name, hints[p.name]) if p.default is p.empty else (p.name, hints[p.name], p.default) for p in parameters
+    ]
+    arguments = msgspec.defstruct(f"{function.__name__}_arguments", fields, forbid_unknown_fields=True)
+    described = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
+    return Tool(function.__name__, described, arguments, function)

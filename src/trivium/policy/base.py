@@ -1,0 +1,55 @@
+"""The seam between a harness and whoever speaks in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from trivium.trace import Sampling
+
+if TYPE_CHECKING:
+    from trivium.policy.render import Renderer
+
+Message = dict[str, Any]
+"""A message as the OpenAI chat API has it: role, content, tool_calls, tool_call_id."""
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a policy sees before it speaks: the same context as tokens and as messages.
+
+    `stream` names this request's random stream, (seed, task, sample, thread, turn); equal streams draw equal numbers (law 11).
+    """
+
+    tokens: Sequence[int]
+    messages: Sequence[Message]
+    tools: Sequence[Message]
+    stream: tuple[int | str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a policy said.
+
+    A policy made of tokens fills `tokens`, and per token `logprobs` (at the sampling temperature, untruncated), `versions`
+    and `kept` (probability mass that truncation left). A text-only policy fills `message`; the harness renders it.
+    """
+
+    tokens: Sequence[int] = ()
+    logprobs: Sequence[float] = ()
+    versions: Sequence[int] = ()
+    kept: Sequence[float] = ()
+    message: Message | None = None
+
+
+class Policy(Protocol):
+    """`name` is what a run names to learn from or freeze it; `renderer` writes its dialect; `version` numbers its weights."""
+
+    name: str
+    renderer: Renderer
+    version: int
+
+    async def speak(self, view: View, sampling: Sampling) -> Reply:
+        """One reply to `view`. Raises PolicyError when it cannot speak at all."""
+        ...

@@ -1,0 +1,102 @@
+"""Any OpenAI-compatible endpoint as a policy. It speaks text: the trace marks its tokens as sampled without logprobs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+from trivium.errors import InputError, PolicyError
+from trivium.policy.base import Message, Reply, View
+from trivium.policy.render import Renderer
+from trivium.trace import Sampling
+
+_PASSING = {408, 409, 429, 500, 502, 503, 504}
+
+
+@dataclass(slots=True)
+class Endpoint:
+    """A model behind `base_url`. `max_spend` caps the tokens (prompt and completion) that this object may ever use.
+
+    Passing failures are tried again up to `retries` times, waiting 1, 2, 4, ... seconds with jitter.
+    """
+
+    base_url: str
+    model: str
+    renderer: Renderer
+    api_key: str = "none"
+    max_spend: int = 1_000_000
+    retries: int = 4
+    timeout: float = 120.0
+    name: str = "endpoint"
+    version: int = 0
+    spent: int = 0
+    _client: Any = field(default=None, repr=False)
+
+    async def speak(self, view: View, sampling: Sampling) -> Reply:
+        """Raises PolicyError when the cap is reached, the server stays dead, or it refuses the request."""
+        if self.spent >= self.max_spend:
+            raise PolicyError(f"{self.name}: the spending cap of {self.max_spend:,} tokens is reached")
+        for attempt in range(self.retries + 1):
+            try:
+                return self._reply(await self._ask(view, sampling))
+            except Exception as error:  # the SDK's tree of errors moved between its versions; we read only `status_code`
+                if not _passing(error) or attempt == self.retries:
+                    raise PolicyError(f"{self.name} at {self.base_url}: {error}") from error
+                await asyncio.sleep(2**attempt * (1 + random.random() / 4))
+        raise AssertionError("unreachable")
+
+    async def _ask(self, view: View, sampling: Sampling) -> Any:
+        arguments: dict[str, Any] = {"model": self.model, "messages": [_wire(m) for m in view.messages]}
+        if view.tools:
+            arguments["tools"] = list(view.tools)
+        return await self._open().chat.completions.create(
+            **arguments,
+            temperature=sampling.temperature,
+            top_p=sampling.top_p,
+            max_tokens=sampling.max_tokens,
+            timeout=self.timeout,
+        )
+
+    def _open(self):
+        if self._client is None:
+            try:
+                from openai import AsyncOpenAI
+            except ImportError as error:
+                raise InputError("an Endpoint needs the OpenAI client: pip install 'trivium[endpoint]'") from error
+            self._client = AsyncOpenAI(base_url=self.base_url, api_key=self.api_key, max_retries=0)
+        return self._client
+
+    def _reply(self, completion: Any) -> Reply:
+        if completion.usage:
+            self.spent += completion.usage.total_tokens
+        said = completion.choices[0].message
+        message: Message = {"role": "assistant", "content": said.content or ""}
+        if said.tool_calls:
+            message["tool_calls"] = [
+                {"id": c.id, "type": "function", "function": {"name": c.function.name, "arguments": c.function.arguments}}
+                for c in said.tool_calls
+            ]
+        return Reply(message=message)
+
+
+def _passing(error: Exception) -> bool:
+    """Worth another try: the server was busy or gone for a moment, not offended by what we asked."""
+    status = getattr(error, "status_code", None)
+    return status in _PASSING or type(error).__name__ in {"APIConnectionError", "APITimeoutError"}
+
+
+def _wire(message: Message) -> Message:
+    """The API wants arguments as a JSON string."""
+    if not message.get("tool_calls"):
+        return message
+    calls = [
+        {**c, "function": {**c["function"], "arguments": _dumps(c["function"]["arguments"])}} for c in message["tool_calls"]
+    ]
+    return {**message, "tool_calls": calls}
+
+
+def _dumps(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)

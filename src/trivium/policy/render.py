@@ -1,0 +1,162 @@
+"""Messages <-> tokens, for one model's dialect. Stands on the `renderers` package, which writes each chat template by hand.
+
+What `renderers` has not: tool results are tokenised piece by piece, so that a prune can remove whole spans and render
+nothing again (law 2). We let it render a one-word result, and put the tokens of our pieces in that word's place.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from trivium.errors import InputError, Unsupported
+from trivium.policy.base import Message
+from trivium.trace import Piece
+
+_WORD = "x"  # stands for a result while the template is rendered; a letter never merges with the newlines around it
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """One tool call as a reply asked for it; `error` says why it cannot be read, empty if it can."""
+
+    name: str
+    arguments: dict[str, Any]
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A reply, parsed: text, and the calls it asked for in order."""
+
+    text: str
+    calls: tuple[Asked, ...] = ()
+
+
+Placed = tuple[list[int], Piece | None]
+"""Tokens to append, and the piece that they show (None: template)."""
+
+
+class Renderer:
+    """One model's dialect. Load it from a model folder (or a name in the local Hugging Face cache)."""
+
+    def __init__(self, tokenizer, dialect) -> None:
+        self.tokenizer = tokenizer
+        self._dialect = dialect
+        self.stop_tokens: tuple[int, ...] = tuple(dialect.get_stop_token_ids())
+        self.encode = lru_cache(1 << 16)(self._encode)
+        self._check_bridge()
+
+    @classmethod
+    def load(cls, model: str | Path) -> Renderer:
+        """InputError if there is no tokenizer at `model`; Unsupported if its template can never be continued."""
+        from renderers import Qwen3RendererConfig, create_renderer
+
+        tokenizer = load_tokenizer(model)
+        config = _config(model)
+        chosen = Qwen3RendererConfig(thinking_retention="all") if config.get("model_type") == "qwen3" else None
+        return cls(tokenizer, create_renderer(tokenizer, chosen))
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        return self.tokenizer.decode(list(tokens), skip_special_tokens=False)
+
+    def opening(self, messages: Sequence[Message], tools: Sequence[Message] = ()) -> list[int]:
+        """The tokens of a context's first messages, up to where the policy begins to speak."""
+        return self._dialect.render_ids(list(messages), tools=list(tools) or None, add_generation_prompt=True)
+
+    def continuation(self, prompt: Sequence[int], reply: Sequence[int], results: Sequence[Message]) -> list[Placed] | None:
+        """What stands between `reply` and the next one: the template's tokens, and each result's pieces in their places.
+
+        `results` are messages of role tool with `pieces` instead of content, or of role user with `content`. None when
+        this template has to render the past again, which the harness records as a Restart.
+        """
+        shown = [{**result, "content": _WORD} if "pieces" in result else result for result in results]
+        bridged = self._dialect.bridge_to_next_turn(list(prompt), list(reply), shown)
+        if bridged is None or bridged.token_ids[: len(prompt) + len(reply)] != [*prompt, *reply]:
+            return None
+        return self._place(bridged, len(prompt) + len(reply), results)
+
+    def _place(self, bridged, start: int, results: Sequence[Message]) -> list[Placed]:
+        placed: list[Placed] = []
+        template: list[int] = []
+        for position in range(start, len(bridged.token_ids)):
+            index = bridged.message_indices[position]
+            pieces = results[index].get("pieces") if index >= 0 and bridged.is_content[position] else None
+            if pieces is None:
+                template.append(bridged.token_ids[position])
+                continue
+            placed.append((template, None))
+            placed += [(list(self.encode(piece.text)), piece) for piece in pieces]
+            template = []
+        return [*placed, (template, None)]
+
+    def parse(self, tokens: Sequence[int]) -> Said:
+        """A reply's tokens as text and calls. A call that cannot be read carries its error; nothing is dropped."""
+        parsed = self._dialect.parse_response(list(tokens))
+        return Said(parsed.content.strip(), tuple(_asked(call) for call in parsed.tool_calls))
+
+    def reply(self, message: Message) -> list[int]:
+        """The tokens a policy of this dialect would have sampled to say `message`, its stop token included."""
+        question = {"role": "user", "content": _WORD}
+        # a question after it keeps templates from adding the empty thoughts that they add to a last message
+        rendered = self._dialect.render([question, _readable(message), question])
+        return [token for token, sampled in zip(rendered.token_ids, rendered.sampled_mask, strict=True) if sampled]
+
+    def _check_bridge(self) -> None:
+        """A dialect that never continues a context would restart at every turn: an error at start, not a slow surprise."""
+        prompt = self.opening([{"role": "user", "content": _WORD}])
+        result = {"role": "tool", "tool_call_id": "0", "pieces": [Piece(_WORD)]}
+        placed = self.continuation(prompt, [self.stop_tokens[0]], [result])
+        if placed is None or not any(piece for _, piece in placed):
+            raise Unsupported(f"the renderer {type(self._dialect).__name__} cannot continue a context after a tool result")
+
+
+def load_tokenizer(model: str | Path):
+    """The tokenizer in a model folder, or of a model in the local cache. InputError if there is none."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(str(model))
+    except (OSError, ValueError, json.JSONDecodeError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise InputError(f"no model at {str(model)!r}: give a folder with config.json and tokenizer.json ({reason})") from error
+
+
+def _config(model: str | Path) -> dict[str, Any]:
+    path = Path(model) / "config.json"
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
+def _readable(message: Message) -> Message:
+    """A harness sees arguments as the API has them (a JSON string) or as a dict; a template wants the dict."""
+    if not message.get("tool_calls"):
+        return message
+    calls = [dict(call["function"]) for call in message["tool_calls"]]
+    for function in calls:
+        if isinstance(function["arguments"], str):
+            function["arguments"] = _loads(function["arguments"])
+    return {**message, "content": message.get("content") or "", "tool_calls": [{"function": f} for f in calls]}
+
+
+def _loads(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        return text  # broken JSON stays broken: the policy's own doing, and its error to see
+
+
+def _asked(call) -> Asked:
+    if call.status != "ok":
+        return Asked(call.name or "", {}, f"this tool call cannot be read ({call.status.value.replace('_', ' ')})")
+    if not isinstance(call.arguments, dict):
+        return Asked(call.name, {}, "arguments must be a JSON object")
+    return Asked(call.name, call.arguments)
