@@ -1,4 +1,4 @@
-"""Log-probabilities of given tokens, in chunks: forward keeps one number a token, backward computes the logits again."""
+"""Log-probabilities of given tokens in chunks: forward keeps a number a token, backward computes the logits again."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ def logprobs(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """log softmax(hidden @ weight.T / temperature)[target] and the entropy of that softmax, for each token.
 
-    hidden [N, d], weight [vocabulary, d], targets int64 [N], temperature > 0 or [N]. Both results float32 [N] (float64 where the
-    weight is); the entropy, in nats, carries no gradient. Products run in the dtype of the weight, also under autocast.
+    hidden [N, d], weight [vocabulary, d], targets int64 [N], temperature > 0 or [N]. Both results are float32 [N]
+    (float64 where the weight is); the entropy, in nats, carries no gradient. Products run in the weight's dtype, also
+    under autocast.
     """
     wide = torch.float64 if weight.dtype == torch.float64 else torch.float32
     inverse = torch.as_tensor(temperature, dtype=wide, device=hidden.device).expand(len(targets)).reciprocal()
@@ -23,7 +24,7 @@ def logprobs(
 
 
 class _Logprobs(torch.autograd.Function):
-    """d logp / d logits = (onehot - p) / temperature, so backward needs the chunk's logits and the saved log-partition only."""
+    """d logp / d logits = (onehot - p) / temperature, so backward needs the chunk's logits and log-partition."""
 
     @staticmethod
     def forward(ctx, hidden, weight, targets, inverse):

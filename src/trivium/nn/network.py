@@ -1,11 +1,12 @@
-"""A transformers decoder whose attention is ours: one forward pass for the engine's cache and for the learner's packed rows.
+"""A transformers decoder whose attention is ours: one forward pass for the engine's cache and the learner's packed rows.
 
-transformers is not patched. Its AttentionInterface knows one function of ours, "trivium", which hands queries, keys and values
-to the `view` that came with the forward pass; the view decides what each token sees and where keys and values are kept.
+transformers is not patched. Its AttentionInterface knows one function of ours, "trivium", which hands queries, keys and
+values to the `view` that came with the forward pass; the view decides what each token sees and where keys are kept.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 import tempfile
@@ -24,6 +25,7 @@ from trivium.nn.logprobs import logprobs
 from trivium.nn.packed import Packed
 
 _NO_MASK = {"full_attention": None}
+_WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 _COPIED = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "chat_template*")
 
 
@@ -38,12 +40,11 @@ class View(Protocol):
 def _attention(module, q, k, v, mask, *, scaling, view=None, dropout=0.0, **extra):
     """The one function behind "trivium": everything a view cannot honour is an error (law 7)."""
     if view is None:
-        raise Unsupported("a Network runs under a view (Packed, or the engine's cache); call hidden(), not the model inside")
-    for name in ("sliding_window", "softcap", "s_aux"):
-        if extra.get(name) is not None:
-            raise Unsupported(f"{module.__class__.__name__} wants {name}; trivium's attention has full attention only")
-    if dropout:
-        raise Unsupported(f"{module.__class__.__name__} wants attention dropout {dropout}; trivium's attention has none")
+        raise Unsupported("a Network runs under a view (Packed, or the engine's cache): call hidden(), not the model")
+    wanted = [name for name in ("sliding_window", "softcap", "s_aux") if extra.get(name) is not None]
+    if wanted or dropout:
+        what = wanted[0] if wanted else "dropout"
+        raise Unsupported(f"{type(module).__name__} wants {what}; a Network has plain full attention only")
     return view.attend(module.layer_idx, q, k, v, scaling), None
 
 
@@ -57,9 +58,10 @@ class Network(torch.nn.Module):
     """
 
     def __init__(self, config: PretrainedConfig, seed: int = 0, dtype: torch.dtype = torch.float32) -> None:
-        """A fresh network of `config`; the same seed gives the same weights. Raises Unsupported for other layer types."""
+        """A fresh network of `config`; the same seed gives the same weights. Unsupported: other layer types."""
         super().__init__()
         _check_layers(config)
+        config = copy.deepcopy(config)  # transformers writes the attention's name into it
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="trivium")
@@ -103,7 +105,7 @@ class Network(torch.nn.Module):
         return self.model.get_output_embeddings()
 
     def hidden(self, tokens: torch.Tensor, positions: torch.Tensor, view: View) -> torch.Tensor:
-        """Final hidden states: tokens and positions int64 [N] or [B, n] -> [N, d] or [B, n, d]. A run [N] is a batch of one."""
+        """Final hidden states: tokens, positions int64 [N] or [B, n] -> [N, d] or [B, n, d]; [N] is a batch of one."""
         flat = tokens.dim() == 1
         out = self.model.base_model(
             input_ids=tokens[None] if flat else tokens,
@@ -115,7 +117,7 @@ class Network(torch.nn.Module):
         return out[0] if flat else out
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """hidden [..., d] -> logits [..., vocabulary], float32 (float64 in a float64 network). Not for all tokens of a batch."""
+        """hidden [..., d] -> logits [..., vocabulary], float32 (float64 in a float64 network). For a few tokens."""
         with torch.autocast(hidden.device.type, enabled=False):
             logits = torch.nn.functional.linear(hidden.to(self.head.weight.dtype), self.head.weight)
         return logits if logits.dtype == torch.float64 else logits.float()
@@ -125,7 +127,7 @@ class Network(torch.nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Log-probability of each target and entropy of its distribution (nats, without gradient): two [N] in float32.
 
-        hidden [N, d], targets int64 [N], temperature > 0, one for all or [N]. No [tokens x vocabulary] tensor outlives a chunk.
+        hidden [N, d], targets int64 [N], temperature > 0, one for all or [N]. No [N x vocabulary] tensor ever exists.
         """
         return logprobs(hidden, self.head.weight, targets, temperature)
 
@@ -141,7 +143,7 @@ class Network(torch.nn.Module):
 
     @torch.no_grad()
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Take over weights in place, cast to the network's dtype. Raises InputError, before any change, unless names and shapes fit."""
+        """Take over weights in place, cast to the network's dtype; InputError, before any change, if one does not fit."""
         mine = self.state()
         if strange := sorted(mine.keys() ^ state.keys()):
             raise InputError(f"these weights are of another network: {strange[0]} is on one side only")
@@ -156,7 +158,7 @@ class Network(torch.nn.Module):
         return digest(self.state())
 
     def save(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
-        """Write a Hugging Face folder: config, weights in `dtype` (default: as they are), tokenizer files copied unchanged.
+        """Write a Hugging Face folder: config, weights in `dtype` (default: as they are), tokenizer files unchanged.
 
         The folder appears whole or not at all; InputError if it exists and is not empty.
         """
@@ -174,8 +176,7 @@ class Network(torch.nn.Module):
             raise
 
     def _write(self, folder: Path, dtype: torch.dtype | None) -> None:
-        state = self.state()
-        cast = {name: value.to(dtype) if dtype and value.is_floating_point() else value for name, value in state.items()}
+        cast = {name: value.to(dtype or value.dtype) for name, value in self.state().items()}
         own = self.config.dtype
         self.config.dtype = dtype or own
         try:
@@ -219,23 +220,23 @@ def _folder(path: str | Path) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(str(path), allow_patterns=["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]))
+        return Path(snapshot_download(str(path), allow_patterns=_WANTED))
     except Exception as error:  # the hub has a dozen ways to say no
         raise InputError(f"{path} is neither a folder here nor a network that the hub gave: {error}") from error
 
 
 def _check_layers(config: PretrainedConfig) -> None:
     """Full attention in every layer, or Unsupported naming the layer type."""
-    types = getattr(config, "layer_types", None) or []
-    if strange := sorted(set(types) - {"full_attention"}):
-        raise Unsupported(f"{config.model_type} has {strange[0]} layers; a Network has full attention only")
+    types = set(getattr(config, "layer_types", None) or [])
     if not types and getattr(config, "sliding_window", None):
-        raise Unsupported(f"{config.model_type} has a sliding_window of {config.sliding_window}; a Network has full attention only")
+        types = {"sliding_attention"}
+    if strange := sorted(types - {"full_attention"}):
+        raise Unsupported(f"{config.model_type} has {strange[0]} layers; a Network has full_attention only")
 
 
 @torch.no_grad()
 def _check_forward(network: Network) -> None:
-    """Four tokens: every layer must attend through our view, and our head must be the model's (no soft cap, scale or bias)."""
+    """On four tokens: every layer attends through our view, and our head is the model's (no soft cap, scale, bias)."""
     device = network.head.weight.device
     tokens, view = torch.arange(4, device=device), _Counting([4])
     positions = view.positions.to(device)
@@ -247,7 +248,7 @@ def _check_forward(network: Network) -> None:
         input_ids=tokens[None], position_ids=positions[None], attention_mask=_NO_MASK, use_cache=False, view=Packed([4])
     ).logits[0]
     if not torch.allclose(ours, theirs.to(ours.dtype), rtol=1e-2, atol=1e-3):
-        raise Unsupported(f"{kind} changes its logits after the output projection (a soft cap, scale or bias), a Network does not")
+        raise Unsupported(f"{kind} caps, scales or shifts its logits after the output projection; a Network does not")
 
 
 class _Counting(Packed):

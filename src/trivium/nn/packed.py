@@ -9,7 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 
 class Packed:
-    """A view of sequences laid end to end in one [1, N] run; each token sees itself and what stands left of it in its own sequence.
+    """A view of sequences laid end to end in one run [1, N]: a token sees itself and what is left of it in its sequence.
 
         lengths    3       2     4
         tokens     a a a | b b | c c c c
