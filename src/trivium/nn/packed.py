@@ -11,9 +11,9 @@ from torch.nn.functional import scaled_dot_product_attention
 class Packed:
     """A view of sequences laid end to end in one run [1, N]: a token sees itself and what is left of it in its sequence.
 
-        lengths    3       2     4
-        tokens     a a a | b b | c c c c
-        positions  0 1 2 | 0 1 | 0 1 2 3
+    lengths    3       2     4
+    tokens     a a a | b b | c c c c
+    positions  0 1 2 | 0 1 | 0 1 2 3
     """
 
     def __init__(self, lengths: Sequence[int]) -> None:
