@@ -43,7 +43,7 @@ def prove(task: Task, documents: Iterable[Text]) -> list[str]:
         return faults
     answer = str(task.truth.get("answer", ""))
     holders = gold[-1:] if chain else gold
-    if answer.lower() not in _OPINIONS and not any(says(texts[id], answer) for id in holders):
+    if answer and answer.lower() not in _OPINIONS and not any(says(texts[id], answer) for id in holders):
         faults.append(f"{task.id}: {gold[-1]!r} does not hold the answer {answer!r}")
     if chain:
         faults += _links(task, texts) + [f"{task.id}: the question says {name!r}" for name in leaks(task.prompt, chain)]
