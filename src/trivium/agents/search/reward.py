@@ -1,0 +1,113 @@
+"""What a search episode was worth (reports.md 3.1 and 3.5). Reads the whole episode, pruned chunks included (law 6)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from trivium.reward import f_beta, precision, recall, streak_penalty, turn_penalty
+from trivium.trace import Episode, Prune, Thread
+
+FLOOR = 0.01
+"""ε of the report, illegible there; 0.01 as a third-party rebuild has it (reports.md 3.5)."""
+
+_HANDLE = re.compile(r"#\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class SearchReward:
+    """r = clamp(0.7 F_β + 0.3 r_traj + 1.0 r_fa - p_prune - p_turn, ε, r_pre), r_pre the sum before penalties.
+
+    An episode that did not finish (window, turns, a cut answer) is worth 0, less than any that did.
+    """
+
+    beta: float = 4.0
+
+    async def __call__(self, episode: Episode) -> dict[str, float]:
+        gold, thread = episode.task.truth["gold"], episode.agent
+        returned, shown = returned_documents(episode), shown_documents(episode)
+        parts = {
+            "f_beta": f_beta(returned, gold, self.beta),
+            "trajectory_recall": recall(shown, gold),
+            "answer_found": float(answer_found(episode)),
+            "prune_penalty": streak_penalty(call.name == "prune_chunks" for call in thread.calls),
+            "turn_penalty": turn_penalty(thread.turns),
+        }
+        before = 0.7 * parts["f_beta"] + 0.3 * parts["trajectory_recall"] + parts["answer_found"]
+        after = max(FLOOR, min(before, before - parts["prune_penalty"] - parts["turn_penalty"]))
+        reward = after if thread.stop and thread.stop.reason == "finished" else 0.0
+        return {"reward": reward, **parts, **measures(episode, returned)}
+
+
+def measures(episode: Episode, returned: list[str]) -> dict[str, float]:
+    """What is reported beside the reward. `prune_accuracy` is there only where something was pruned."""
+    gold, thread = episode.task.truth["gold"], episode.agent
+    found = {
+        "f1": f_beta(returned, gold),
+        "output_recall": recall(returned, gold),
+        "precision": precision(returned, gold),
+        "returned": float(len(returned)),
+        "format_valid": valid_turns(thread) / max(1, thread.turns),
+        "turns": float(thread.turns),
+        "calls_per_turn": len(thread.calls) / max(1, thread.turns),
+        "searches": float(sum(call.name == "search_corpus" for call in thread.calls)),
+        "tokens": float(max(len(segment.tokens) for segment in thread.segments)),
+        "finished": float(bool(thread.stop) and thread.stop.reason == "finished"),
+    }
+    dropped = [ref for op in episode.ops if isinstance(op, Prune) and op.before.thread == thread.id for ref in op.chunks]
+    found["prune_rate"] = float(bool(dropped))
+    if dropped:
+        sources = handles(thread)
+        found["prune_accuracy"] = sum(document(sources[ref]) not in gold for ref in dropped) / len(dropped)
+    return found
+
+
+def document(source: str) -> str:
+    """The document of a chunk: sources are written `document#number` by the search tools."""
+    return source.rpartition("#")[0]
+
+
+def handles(thread: Thread) -> dict[str, str]:
+    """Every handle shown to a thread -> its source."""
+    return {piece.ref: piece.source for call in thread.calls for piece in call.pieces if piece.ref}
+
+
+def cited(thread: Thread) -> list[str]:
+    """The handles in a thread's answer, best first, each once, those that were never shown included."""
+    return list(dict.fromkeys(_HANDLE.findall(thread.answer)))
+
+
+def returned_documents(episode: Episode) -> list[str]:
+    """The documents of the answer, best first, each once; handles that were never shown name none."""
+    known = handles(episode.agent)
+    return list(dict.fromkeys(document(known[ref]) for ref in cited(episode.agent) if ref in known))
+
+
+def shown_documents(episode: Episode) -> set[str]:
+    """Every document of which a chunk was seen at any time."""
+    return {document(source) for source in handles(episode.agent).values()}
+
+
+def answer_found(episode: Episode) -> bool:
+    """Whether a returned chunk states the answer. The report says "a retrieved chunk" (3.5) and also "final answer
+    found" (3.1); we read it as returned, since that is what the caller gets. No passage states a yes or a no: there all
+    gold must be returned."""
+    answer, gold = episode.task.truth.get("answer", ""), episode.task.truth["gold"]
+    if _plain(answer) in ("yes", "no", ""):
+        return recall(returned_documents(episode), gold) == 1.0
+    refs = set(cited(episode.agent))
+    texts = [piece.text for call in episode.agent.calls for piece in call.pieces if piece.ref in refs]
+    return any(f" {_plain(answer)} " in f" {_plain(text)} " for text in texts)
+
+
+def valid_turns(thread: Thread) -> int:
+    """Turns that were parsed and executed without any error; an answer is valid when it cites, and only what was shown."""
+    failed = {call.turn for call in thread.calls if call.error}
+    acted = {call.turn for call in thread.calls}
+    refs, known = cited(thread), handles(thread)
+    answered = bool(thread.stop) and thread.stop.reason == "finished" and bool(refs) and all(r in known for r in refs)
+    return len(acted - failed) + answered
+
+
+def _plain(text: str) -> str:
+    return " ".join(re.findall(r"\w+", text.lower()))

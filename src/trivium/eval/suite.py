@@ -1,0 +1,89 @@
+"""A suite: tasks, each attempted once or more, scored, and kept per task so that any two results can be paired."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+
+import numpy as np
+
+from trivium.eval.paired import Interval, mean_interval, paired_interval
+from trivium.harness import Harness
+from trivium.policy import Policy
+from trivium.reward import Scorer, score
+from trivium.trace import Episode, Sampling, Task
+
+
+@dataclass(slots=True)
+class Result:
+    """Scores of one policy on one suite: `scores[name][i]` belongs to `tasks[i]`, NaN where the measure does not apply."""
+
+    policy: str
+    tasks: list[str]
+    scores: dict[str, list[float]]
+    sampling: dict = field(default_factory=dict)
+
+    def means(self) -> dict[str, float]:
+        return {name: self.interval(name).mean for name in self.scores}
+
+    def interval(self, name: str) -> Interval:
+        return mean_interval(self.scores[name])
+
+    def minus(self, other: Result, name: str) -> Interval:
+        """Paired: this policy's score less the other's, task by task."""
+        ours = dict(zip(self.tasks, self.scores[name], strict=True))
+        theirs = dict(zip(other.tasks, other.scores[name], strict=True))
+        return paired_interval([ours[t] for t in self.tasks], [theirs[t] for t in self.tasks])
+
+    @classmethod
+    def merge(cls, parts: Sequence[Result]) -> Result:
+        """Parts of one suite, attempted apart, as one result in the order of the parts."""
+        names = sorted({name for part in parts for name in part.scores})
+        scores = {name: [v for p in parts for v in p.scores.get(name, [float("nan")] * len(p.tasks))] for name in names}
+        return cls(parts[0].policy, [task for part in parts for task in part.tasks], scores, parts[0].sampling)
+
+
+async def evaluate(
+    harness: Harness,
+    tasks: Sequence[Task],
+    policy: Policy | Callable[[Task], Policy],
+    scorer: Scorer,
+    *,
+    sampling: Sampling | None = None,
+    samples: int = 1,
+    seed: int = 0,
+    prefix: str = "eval",
+    at_once: int = 64,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[Result, list[Episode]]:
+    """Attempt every task `samples` times and score it; a task's scores are means over its attempts.
+
+    `policy` may be a function of the task (a scripted expert knows its task). At most `at_once` episodes live at a time;
+    `progress` hears of each that ended.
+    """
+    sampling, gate = sampling or Sampling(), asyncio.Semaphore(at_once)
+
+    async def attempt(task: Task, sample: int) -> Episode:
+        async with gate:
+            speaker = policy(task) if callable(policy) else policy
+            id = f"{prefix}/{task.id}/{sample}"
+            episode = await harness.run(task, speaker, sample=sample, seed=seed, id=id, sampling=sampling)
+        if progress:
+            progress(1)
+        return episode
+
+    episodes = await asyncio.gather(*(attempt(task, sample) for task in tasks for sample in range(samples)))
+    found = await score(episodes, scorer)
+    names = sorted({name for scores in found for name in scores})
+    table = np.array([[scores.get(name, np.nan) for name in names] for scores in found]).reshape(len(tasks), samples, -1)
+    means = _mean_known(table)
+    scores = {name: means[:, column].tolist() for column, name in enumerate(names)}
+    return Result(getattr(policy, "name", prefix), [t.id for t in tasks], scores, asdict(sampling)), list(episodes)
+
+
+def _mean_known(table: np.ndarray) -> np.ndarray:
+    """Means over attempts [tasks, samples, scores] -> [tasks, scores], leaving out NaN."""
+    known = ~np.isnan(table)
+    total = np.where(known, table, 0.0).sum(1)
+    return np.where(known.any(1), total / np.maximum(known.sum(1), 1), np.nan)

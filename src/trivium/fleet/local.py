@@ -1,0 +1,125 @@
+"""Equal worker processes on one machine (SPMD): each runs the same straight line on its own share of the work.
+
+Two processes of one thread each beat one process of two threads on a small machine (prototype.md A2). Work goes to
+ranks by rule and never by arrival, so a run with one seed and one number of workers repeats bit for bit (law 11).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+
+from trivium.errors import TriviumError
+
+T = TypeVar("T")
+_DEADLINE = timedelta(minutes=30)
+"""How long a rank waits for another in a collective before it fails: longer than any step, shorter than for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rank:
+    """Which of `size` equal processes this is. Rank 0 writes files and talks to people."""
+
+    number: int = 0
+    size: int = 1
+
+    @property
+    def first(self) -> bool:
+        return self.number == 0
+
+    def share(self, items: Sequence[T]) -> list[T]:
+        """This rank's part of `items`: contiguous, by rule; the parts of all ranks in order are `items` again."""
+        return list(items[self.number * len(items) // self.size : (self.number + 1) * len(items) // self.size])
+
+    def gather(self, value: T) -> list[T]:
+        """Everybody's `value`, in the order of ranks."""
+        if self.size == 1:
+            return [value]
+        import torch.distributed as dist
+
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, value)
+        return found
+
+    def barrier(self) -> None:
+        """Wait for all ranks."""
+        self.gather(None)
+
+
+def launch(main: Callable[..., None], workers: int, *arguments: Any) -> None:
+    """Run `main(rank, *arguments)` in `workers` processes; this process is rank 0.
+
+    Raises TriviumError when another rank died. If this process dies the others end with it.
+    """
+    if workers == 1:
+        _one_thread()
+        return main(Rank(), *arguments)
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory(prefix="trivium-") as folder:
+        others = [
+            context.Process(target=_work, args=(main, Rank(n, workers), folder, os.getpid(), arguments), daemon=True)
+            for n in range(1, workers)
+        ]
+        for process in others:
+            process.start()
+        try:
+            _join_group(Rank(0, workers), folder)
+            main(Rank(0, workers), *arguments)
+            for process in others:
+                process.join()
+        except Exception as error:
+            if dead := [p.name for p in others if p.exitcode not in (None, 0)]:
+                raise TriviumError(f"{', '.join(dead)} died; run again to resume ({error})") from error
+            raise
+        finally:
+            _leave_group()
+            for process in others:
+                process.kill() if process.is_alive() else None
+
+
+def _work(main: Callable[..., None], rank: Rank, folder: str, parent: int, arguments: tuple) -> None:
+    _die_with(parent)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a person's Ctrl-C goes to rank 0, which ends us
+    _join_group(rank, folder)
+    main(rank, *arguments)
+    _leave_group()
+
+
+def _join_group(rank: Rank, folder: str) -> None:
+    import torch.distributed as dist
+
+    _one_thread()
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    store = dist.FileStore(os.path.join(folder, "group"), rank.size)
+    dist.init_process_group("gloo", store=store, rank=rank.number, world_size=rank.size, timeout=_DEADLINE)
+
+
+def _leave_group() -> None:
+    import torch.distributed as dist
+
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def _one_thread() -> None:
+    import torch
+
+    torch.set_num_threads(1)
+
+
+def _die_with(parent: int) -> None:
+    """Linux: be killed when the parent is, so that a killed run leaves nobody writing."""
+    try:
+        import ctypes
+
+        ctypes.CDLL("libc.so.6").prctl(1, signal.SIGKILL)
+    except OSError:
+        return  # elsewhere the collective's deadline ends us
+    if os.getppid() != parent:
+        os._exit(1)

@@ -1,0 +1,42 @@
+"""The seam: a scorer is any async function of an episode. A judge behind an endpoint is one too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from trivium.errors import InputError
+from trivium.trace import Episode, Score
+
+Scorer = Callable[[Episode], Awaitable[Mapping[str, float]]]
+"""Named scores of one episode. The one called `reward` is what training maximises; the others are its visible parts."""
+
+
+async def score(episodes: Sequence[Episode], scorer: Scorer) -> list[dict[str, float]]:
+    """The scores of each episode, all asked for at once."""
+    return [dict(found) for found in await asyncio.gather(*(scorer(episode) for episode in episodes))]
+
+
+def compose(**parts: tuple[float, Scorer]) -> Scorer:
+    """A scorer whose `reward` is the weighted sum of its parts' rewards: compose(outcome=(1.0, judge), style=(0.1, rubric)).
+
+    Every score of a part keeps its name behind the part's: `outcome/f1`. InputError when a part gives no reward.
+    """
+
+    async def scorer(episode: Episode) -> dict[str, float]:
+        found = await asyncio.gather(*(part(episode) for _, part in parts.values()))
+        scores: dict[str, float] = {}
+        total = 0.0
+        for (name, (weight, _)), part in zip(parts.items(), found, strict=True):
+            if "reward" not in part:
+                raise InputError(f"the scorer {name!r} gives no 'reward', only {sorted(part)}")
+            total += weight * part["reward"]
+            scores |= {f"{name}/{key}": value for key, value in part.items()}
+        return {"reward": total, **scores}
+
+    return scorer
+
+
+def opinions(episode: str, scores: Mapping[str, float], scorer: str, version: str = "1") -> list[Score]:
+    """Scores as the store keeps them."""
+    return [Score(episode, name, float(value), scorer, version) for name, value in scores.items()]

@@ -1,0 +1,35 @@
+"""Measures of what was retrieved, and the penalties of reports.md 3.5. Pure functions; lists are of document ids."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+
+def recall(found: Collection[str], gold: Collection[str]) -> float:
+    """Share of `gold` that was found; 1 where nothing was to be found."""
+    return len(set(found) & set(gold)) / len(set(gold)) if gold else 1.0
+
+
+def precision(found: Collection[str], gold: Collection[str]) -> float:
+    """Share of what was found that is gold; 0 where nothing was found."""
+    return len(set(found) & set(gold)) / len(set(found)) if found else 0.0
+
+
+def f_beta(found: Collection[str], gold: Collection[str], beta: float = 1.0) -> float:
+    """(1 + b²) P R / (b² P + R): recall counts b² times as much as precision (reports.md 3.5: b from 4 to 2)."""
+    p, r = precision(found, gold), recall(found, gold)
+    return (1 + beta**2) * p * r / (beta**2 * p + r) if p and r else 0.0
+
+
+def streak_penalty(is_prune: Iterable[bool], free: int = 3, each: float = 0.1, cap: float = 0.5) -> float:
+    """0.1 for each prune beyond a streak of three in a row, at most 0.5 (reports.md 3.5). One flag per call, in order."""
+    streak = beyond = 0
+    for flag in is_prune:
+        streak = streak + 1 if flag else 0
+        beyond += streak > free
+    return min(cap, each * beyond)
+
+
+def turn_penalty(turns: int, start: int = 64, end: int = 128, cap: float = 0.5) -> float:
+    """0 up to `start` turns, then rising on a line to `cap` at `end` (reports.md 3.5)."""
+    return cap * min(1.0, max(0, turns - start) / (end - start))

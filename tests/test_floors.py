@@ -1,0 +1,120 @@
+"""Law 1: a folder imports only from lower floors, folders of one floor never each other, no cycles, no torch at the door."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import trivium
+
+ROOT = Path(trivium.__file__).parent
+FLOORS = [
+    {"errors", "clock", "trace"},
+    {"policy", "sandbox", "corpus", "nn"},
+    {"harness", "reward", "engine", "weights"},
+    {"train", "eval", "tasks", "fleet"},
+    {"loops", "serve", "viewer"},
+    {"agents"},
+    {"cli", "__init__", "__main__"},
+]
+WITHIN_FLOOR_0 = {"errors": 0, "clock": 1, "trace": 2}
+WITH_TORCH = {"nn", "engine", "weights", "train"}
+FILES = sorted(ROOT.rglob("*.py"))
+
+
+def _room(file: Path) -> str:
+    part = file.relative_to(ROOT).parts[0]
+    return part.removesuffix(".py")
+
+
+def _floor(room: str) -> int:
+    return next(number for number, rooms in enumerate(FLOORS) if room in rooms)
+
+
+def _imports(file: Path) -> set[str]:
+    """The rooms that a file imports, at the top or inside functions, type checking left out."""
+    tree = ast.parse(file.read_text())
+    checked = {id(n) for node in ast.walk(tree) if _is_type_checking(node) for n in ast.walk(node)}
+    found = set()
+    for node in ast.walk(tree):
+        if id(node) in checked:
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("trivium"):
+            names = node.module.split(".")[1:2] or [alias.name for alias in node.names]
+            found |= set(names)
+        elif isinstance(node, ast.Import):
+            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("trivium.")}
+    return found
+
+
+def _is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(ROOT)))
+def test_a_file_imports_only_from_lower_floors(file):
+    room = _room(file)
+    if room == "__init__":
+        return  # the front door resolves its names lazily
+    for other in _imports(file) - {room}:
+        if _floor(room) == _floor(other) == 0:
+            assert WITHIN_FLOOR_0[other] < WITHIN_FLOOR_0[room]
+        else:
+            assert _floor(other) < _floor(room), f"{room} (floor {_floor(room)}) imports {other} (floor {_floor(other)})"
+
+
+def test_no_import_cycles_between_modules():
+    graph = {}
+    for file in FILES:
+        name = ".".join(("trivium", *file.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__")
+        graph[name] = _modules(file)
+    for start in graph:
+        assert start not in _reachable(graph, start), f"{start} imports itself, through others"
+
+
+def _modules(file: Path) -> set[str]:
+    tree = ast.parse(file.read_text())
+    checked = {id(n) for node in ast.walk(tree) if _is_type_checking(node) for n in ast.walk(node)}
+    found = set()
+    package = file.name == "__init__.py"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and id(node) not in checked and (node.module or "").startswith("trivium."):
+            target = ROOT.joinpath(*node.module.split(".")[1:])
+            # from a package's own files, importing the package itself means its submodules were meant
+            if target.is_dir() and target in file.parents and not package:
+                raise AssertionError(f"{file} imports its own package {node.module}; name the module")
+            found.add(node.module)
+    return found
+
+
+def _reachable(graph: dict[str, set[str]], start: str) -> set[str]:
+    seen, todo = set(), list(graph[start])
+    while todo:
+        module = todo.pop()
+        if module in graph and module not in seen:
+            seen.add(module)
+            todo += graph[module]
+    return seen
+
+
+ROOMS = sorted({_room(f) for f in FILES} - {"__main__", "__init__"})
+
+
+def test_importing_a_room_without_torch_imports_no_torch():
+    rooms = [f"trivium.{room}" for room in ROOMS if room not in WITH_TORCH and _needs_no_torch(room)]
+    code = f"import sys\nfor m in {['trivium', *rooms]!r}:\n __import__(m)\nassert 'torch' not in sys.modules, 'torch'"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def _needs_no_torch(room: str) -> bool:
+    """Loops and agents wire engine and learner together; every room below them keeps the promise."""
+    return room not in {"loops", "agents"} or not (_imports_of_room(room) & WITH_TORCH)
+
+
+def _imports_of_room(room: str) -> set[str]:
+    files = [f for f in FILES if _room(f) == room]
+    return set().union(*(_imports(f) for f in files))
