@@ -1,0 +1,34 @@
+"""What can be searched: documents cut into chunks, found by BM25 and vectors, by regular expression, or read in
+order.
+
+    from trivium.corpus import Corpus, read_documents
+    corpus = Corpus.build(read_documents("notes/"))
+    for hit in corpus.search("who leads Brennix Holt", limit=4):
+        print(hit.rank, hit.chunk.title, hit.chunk.text)
+"""
+
+from __future__ import annotations
+
+from trivium.corpus.base import Chunk, Document, Embedder, HashEmbedder, Hit, Reranker
+from trivium.corpus.chunks import split
+from trivium.corpus.documents import Beir, Query, read_beir, read_documents, read_folder, read_jsonl
+from trivium.corpus.search import Corpus, PatternError, pack
+
+__all__ = [
+    "Beir",
+    "Chunk",
+    "Corpus",
+    "Document",
+    "Embedder",
+    "HashEmbedder",
+    "Hit",
+    "PatternError",
+    "Query",
+    "Reranker",
+    "pack",
+    "read_beir",
+    "read_documents",
+    "read_folder",
+    "read_jsonl",
+    "split",
+]

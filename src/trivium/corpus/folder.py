@@ -1,0 +1,138 @@
+"""Arrays in a folder that is never half-written: every build is a generation of its own, and one rename makes it the
+current one.
+
+    index/
+      CURRENT              the name of the generation to read
+      g-3f9a.../           its arrays, and meta.json with the size and digest of each
+      LOCK                 held by whoever builds
+
+A killed build leaves a generation that CURRENT does not name; the next build removes it. A reader that has the old
+generation open keeps it: its memory maps outlive the removal.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from trivium.errors import CorruptError, InputError
+
+SCHEMA = 1
+
+
+def save(path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
+    """Make `arrays` and `meta` what `path` holds, all or nothing (law 9). Raises InputError where `path` holds
+    something else."""
+    path = Path(path)
+    _refuse_foreign(path)
+    path.mkdir(parents=True, exist_ok=True)
+    with _locked(path):
+        generation = path / f"g-{uuid.uuid4().hex}"
+        generation.mkdir()
+        files = {name: _write_array(generation / f"{name}.npy", array) for name, array in arrays.items()}
+        _write(generation / "meta.json", json.dumps({"schema": SCHEMA, "files": files, **meta}, indent=1).encode())
+        _sync(generation)
+        _write(path / "CURRENT.tmp", generation.name.encode())
+        os.replace(path / "CURRENT.tmp", path / "CURRENT")
+        _sync(path)
+        for old in path.glob("g-*"):
+            if old != generation:
+                shutil.rmtree(old, ignore_errors=True)
+
+
+def load(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The arrays, memory-mapped and read-only, and the meta data. Raises InputError where there is no index,
+    CorruptError where it is torn or of another schema."""
+    path = Path(path)
+    for _ in range(100):
+        name = _current(path)
+        try:
+            return _load(path / name)
+        except FileNotFoundError as error:
+            # A build may have replaced the generation between our two looks; then CURRENT names another one now.
+            if _current(path) == name:
+                raise CorruptError(
+                    f"the index {path} is torn ({Path(error.filename).name} is missing): build it again"
+                ) from error
+    raise CorruptError(f"the index {path} is replaced faster than it can be opened")
+
+
+def _load(generation: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    try:
+        meta = json.loads((generation / "meta.json").read_bytes())
+        schema, files = meta["schema"], meta["files"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptError(
+            f"the index {generation.parent} is torn (meta.json is no meta data): build it again"
+        ) from error
+    if schema != SCHEMA:
+        raise CorruptError(f"the index {generation.parent} is of schema {schema}, not {SCHEMA}: build it again")
+    for name, expected in files.items():
+        if _digest(generation / f"{name}.npy") != expected:
+            raise CorruptError(f"the index {generation.parent} is torn ({name}.npy has changed): build it again")
+    return {name: np.asarray(np.load(generation / f"{name}.npy", mmap_mode="r")) for name in files}, meta
+
+
+def _current(path: Path) -> str:
+    try:
+        return (path / "CURRENT").read_text()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise InputError(f"{path} holds no index: build one there first with Corpus.build(documents, path)") from error
+
+
+def _refuse_foreign(path: Path) -> None:
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path} is a file: give a folder for the index")
+    if path.exists() and (other := [p.name for p in path.iterdir() if not _ours(p.name)]):
+        raise InputError(
+            f"{path} already holds something else ({sorted(other)[0]}): give the index a folder of its own"
+        )
+
+
+def _ours(name: str) -> bool:
+    return name in ("CURRENT", "CURRENT.tmp", "LOCK") or name.startswith("g-")
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with open(path / "LOCK", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _write_array(path: Path, array: np.ndarray) -> str:
+    with open(path, "wb") as file:
+        np.save(file, array, allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())
+    return _digest(path)
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
