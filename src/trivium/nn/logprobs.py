@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-CHUNK = 512
-"""Tokens whose logits exist at one time: [CHUNK x vocabulary]."""
+CHUNK = {"cpu": 128, "cuda": 4096}
+"""Tokens whose logits exist at one time, [CHUNK x vocabulary]: on a CPU what its cache holds (measured fastest)."""
 
 
 def logprobs(
@@ -29,7 +29,7 @@ class _Logprobs(torch.autograd.Function):
     @staticmethod
     def forward(ctx, hidden, weight, targets, inverse):
         logp, entropy, partition = (torch.empty_like(inverse) for _ in range(3))
-        for part in _chunks(len(targets)):
+        for part in _chunks(targets):
             logits = _logits(hidden[part], weight, inverse[part])
             partition[part] = torch.logsumexp(logits, -1)
             logp[part] = logits.gather(-1, targets[part, None])[:, 0] - partition[part]
@@ -44,7 +44,7 @@ class _Logprobs(torch.autograd.Function):
     def backward(ctx, grad, _):
         hidden, weight, targets, inverse, partition = ctx.saved_tensors
         grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight)
-        for part in _chunks(len(targets)):
+        for part in _chunks(targets):
             delta = (_logits(hidden[part], weight, inverse[part]) - partition[part, None]).exp_()
             scale = (grad[part] * inverse[part])[:, None]
             delta.mul_(-scale).scatter_add_(-1, targets[part, None], scale)
@@ -58,5 +58,6 @@ def _logits(hidden: torch.Tensor, weight: torch.Tensor, inverse: torch.Tensor) -
     return (hidden @ weight.T).to(inverse.dtype).mul_(inverse[:, None])
 
 
-def _chunks(tokens: int) -> list[slice]:
-    return [slice(start, min(start + CHUNK, tokens)) for start in range(0, tokens, CHUNK)]
+def _chunks(targets: torch.Tensor) -> list[slice]:
+    size = CHUNK.get(targets.device.type, 1024)
+    return [slice(start, start + size) for start in range(0, len(targets), size)]

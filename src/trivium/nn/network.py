@@ -1,4 +1,4 @@
-"""A transformers decoder whose attention is ours: one forward pass for the engine's cache and the learner's packed rows.
+"""A transformers decoder whose attention is ours: one forward for the engine's cache and the learner's packed rows.
 
 transformers is not patched. Its AttentionInterface knows one function of ours, "trivium", which hands queries, keys and
 values to the `view` that came with the forward pass; the view decides what each token sees and where keys are kept.
@@ -143,7 +143,7 @@ class Network(torch.nn.Module):
 
     @torch.no_grad()
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Take over weights in place, cast to the network's dtype; InputError, before any change, if one does not fit."""
+        """Take over weights in place, cast to the network's dtype; InputError, unchanged, if they do not fit."""
         mine = self.state()
         if strange := sorted(mine.keys() ^ state.keys()):
             raise InputError(f"these weights are of another network: {strange[0]} is on one side only")

@@ -9,7 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 
 class Packed:
-    """A view of sequences laid end to end in one run [1, N]: a token sees itself and what is left of it in its sequence.
+    """A view of sequences laid end to end in a run [1, N]: a token sees itself and what is left of it in its own.
 
     lengths    3       2     4
     tokens     a a a | b b | c c c c
