@@ -1,42 +1,33 @@
-"""A harness and an index in forty lines, so that worlds and teachers are tested without the real ones."""
+"""A harness in forty lines, so that teachers are tested without a tokenizer."""
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 
+from trivium.corpus import Corpus
+from trivium.tasks import World, corpus_documents
 from trivium.trace.episode import Task
 
 
 class Index:
-    """Plain BM25 (k1 1.2, b 0.75) over title and text, lower-cased words, no stemming, no stop words."""
+    """A world's documents in a corpus of BM25 alone; four results a search, five a grep, ids of documents."""
 
-    def __init__(self, documents: Sequence) -> None:
-        self.ids = [document.id for document in documents]
-        self.lines = {document.id: f"{document.title}: {document.text}" for document in documents}
-        self.counts = [Counter(_words(line)) for line in self.lines.values()]
-        held = Counter(word for count in self.counts for word in count)
-        self.idf = {word: math.log(1 + (len(self.ids) - n + 0.5) / (n + 0.5)) for word, n in held.items()}
-        mean = sum(count.total() for count in self.counts) / len(self.ids)
-        self.norms = [1.2 * (0.25 + 0.75 * count.total() / mean) for count in self.counts]
+    def __init__(self, world: World) -> None:
+        self.corpus = Corpus.build(corpus_documents(world.documents))
+        self.lines = {document.id: f"{document.title}: {document.text}" for document in world.documents}
 
-    def search(self, query: str, exclude: set[str] = frozenset(), limit: int = 4) -> list[str]:
-        words = [word for word in _words(query) if word in self.idf]
-        scored = []
-        for number, (id, count, norm) in enumerate(zip(self.ids, self.counts, self.norms, strict=True)):
-            score = sum(self.idf[w] * count[w] * 2.2 / (count[w] + norm) for w in words if count[w])
-            if score and id not in exclude:
-                scored.append((-score, number, id))
-        return [id for *_, id in sorted(scored)[:limit]]
+    def search(self, query: str, exclude: Iterable[str] = ()) -> list[str]:
+        hits = self.corpus.search(query, limit=4, exclude=[f"{id}:0" for id in exclude])
+        return [hit.chunk.doc_id for hit in hits]
 
-    def grep(self, pattern: str, exclude: set[str] = frozenset(), limit: int = 5) -> list[str]:
-        return [id for id in self.ids if pattern.strip() in self.lines[id] and id not in exclude][:limit]
+    def grep(self, pattern: str, exclude: Iterable[str] = ()) -> list[str]:
+        chunks = self.corpus.grep(pattern.strip(), limit=5, exclude=[f"{id}:0" for id in exclude])
+        return [chunk.doc_id for chunk in chunks]
 
 
-def live(speak, task: Task, index: Index, budget: int = 512, turns: int = 30) -> tuple[list[str], set[str], list[dict]]:
-    """One episode: (ids returned, ids seen, messages). `speak(messages)` returns an assistant message; a token is 3 letters.
+def live(speak, task: Task, index: Index, budget: int = 512, turns: int = 30):
+    """One episode: (ids returned, ids seen, messages). `speak(messages)` returns an assistant message.
 
     Prunes rewrite earlier tool results; past nine tenths of the budget searches are refused.
     """
@@ -77,8 +68,7 @@ def _handle(line: str) -> str:
 
 
 def _size(messages: list[dict]) -> int:
-    return sum(len(str(message)) for message in messages) // 5
+    """About the tokens of the conversation: four letters each, and a dozen for the form of a call."""
+    calls = [asked["function"]["arguments"] for message in messages for asked in message.get("tool_calls", [])]
+    return sum(len(message["content"]) for message in messages) // 4 + sum(12 + len(str(c)) // 4 for c in calls)
 
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.lower())

@@ -28,11 +28,11 @@ from trivium.trace.episode import Task
 SHARES = {"company": 1.0, "person": 1.5, "product": 0.8, "city": 0.8, "school": 0.3, "river": 0.4, "prize": 0.25}
 """How many entities of a kind there are for each company."""
 
-_PASSAGES_PER_COMPANY = 29
-_LOOSE = 0.1
+_PASSAGES_PER_COMPANY = 33
+_LOOSE = 0.07
 """Share of facts stated without their relation's keyword: a well-formed query may miss those."""
 
-_FORMER = 0.2
+_FORMER = 0.5
 """Share of facts, where `FORMER` has a sentence, beside which the world also states who or what came before."""
 
 _NAMESAKE = 0.35
@@ -78,10 +78,10 @@ class World:
     def make(cls, seed: int, size: int = 450, split: names.Split = "train") -> World:
         """A world of about `size` documents (within a tenth), named from the words of `split` only.
 
-        Raises InputError for a size under 100, where some kinds would have too few members to relate.
+        Raises InputError for a size under 150, where some kinds would have too few members to relate.
         """
-        if size < 100:
-            raise InputError(f"a world of {size} documents is too small to ask about; give a size of 100 or more")
+        if size < 150:
+            raise InputError(f"a world of {size} documents is too small to ask about; give a size of 150 or more")
         rng = random.Random(f"world {seed} {size} {split}")
         cast = _cast(rng, max(4, round(size / _PASSAGES_PER_COMPANY)), split)
         facts = list(_facts(rng, cast))
@@ -177,7 +177,7 @@ def _cast(rng: random.Random, companies: int, split: names.Split) -> dict[str, l
     words: set[str] = set()
     for kind, share in SHARES.items():
         cast[kind] = []
-        while len(cast[kind]) < max(4, round(share * companies)):
+        while len(cast[kind]) < max(3, round(share * companies)):
             made = _new_name(rng, kind, cast[kind], split)
             if made not in full | words and full.isdisjoint(made.split()):
                 full.add(made)

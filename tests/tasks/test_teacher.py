@@ -1,0 +1,124 @@
+"""The teacher speaks well-formed calls, errs as often as it is told, and without faults finds everything."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from house import Index, live
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trivium.agents.search.teacher import Imperfection, Teacher
+from trivium.errors import InputError
+from trivium.policy.base import View
+from trivium.tasks import World
+from trivium.trace.episode import Task
+
+WORLD = World.make(0, split="heldout")
+INDEX = Index(WORLD)
+TASKS = WORLD.tasks(120, hops=(1, 2, 3, 4), wide=0.1)
+SHARES = st.floats(0, 1)
+TOOLS = {"search_corpus": "query", "grep_corpus": "pattern", "prune_chunks": "keep"}
+
+
+def episode(task: Task, how: Imperfection, seed: int = 0, budget: int = 512):
+    teacher = Teacher(how, seed)
+    return live(lambda messages: teacher.next(task, messages), task, INDEX, budget)
+
+
+def calls(messages: list[dict]) -> list[list[dict]]:
+    """The calls of each assistant turn."""
+    said = [message for message in messages if message["role"] == "assistant"]
+    return [[asked["function"] for asked in message.get("tool_calls", [])] for message in said]
+
+
+@pytest.mark.parametrize("budget", [360, 512, 2000])
+def test_the_perfect_script_finds_all_and_returns_nothing_else(budget):
+    for task in TASKS:
+        returned, seen, _ = episode(task, Imperfection.none(), budget=budget)
+        assert returned == task.truth["gold"] and set(returned) <= seen
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.sampled_from(TASKS), st.builds(Imperfection, SHARES, SHARES, SHARES, SHARES, SHARES), st.integers(0, 99),
+    st.integers(250, 900),
+)  # fmt: skip
+def test_whatever_its_faults_it_speaks_well_formed(task, how, seed, budget):
+    returned, seen, messages = episode(task, how, seed, budget)
+    assert json.loads(json.dumps(messages)) == messages
+    for turn in calls(messages):
+        for function in turn:
+            ((argument, value),) = function["arguments"].items()
+            assert TOOLS[function["name"]] == argument and value
+            assert all(text.startswith(" ") and text.strip() for text in ([value] if isinstance(value, str) else value))
+        assert len({json.dumps(function) for function in turn}) == len(turn)
+        assert len(turn) == 1 or all(function["name"] != "prune_chunks" for function in turn)
+    assert returned and set(returned) <= seen and len(set(returned)) == len(returned)
+
+
+def test_it_forgets_in_its_most_likely_action():
+    several = [task for task in TASKS if len(task.truth["gold"]) > 1]
+    only_forget = replace(Imperfection.none(), forget=0.6)
+    returned = [(task.truth["gold"], episode(task, only_forget, seed)[0]) for task in several for seed in range(5)]
+    short = sum(got == gold[:-1] for gold, got in returned)
+    assert all(got in (gold, gold[:-1]) for gold, got in returned)
+    assert 0.54 < short / len(returned) < 0.66
+
+
+def test_it_returns_too_much_in_its_most_likely_action():
+    only_more = replace(Imperfection.none(), over_include=0.7)
+    extra = [len(episode(task, only_more, seed)[0]) - len(task.truth["gold"]) for task in TASKS for seed in range(5)]
+    assert set(extra) == {0, 1, 2}
+    assert 0.62 < sum(map(bool, extra)) / len(extra) < 0.76
+
+
+def test_it_prunes_past_half_and_keeps_what_it_found():
+    pruned = 0
+    for task in TASKS:
+        _, _, messages = episode(task, Imperfection.none(), budget=360)
+        found: list[str] = []
+        for turn in calls(messages):
+            keeps = [function["arguments"]["keep"] for function in turn if function["name"] == "prune_chunks"]
+            assert all(keep[: len(found)] == found for keep in keeps)
+            found, pruned = (keeps or [found])[0], pruned + len(keeps)
+    assert pruned > 30
+    roomy = [turn for task in TASKS for turn in calls(episode(task, Imperfection(), 0, 9000)[2])]
+    assert not any(function["name"] == "prune_chunks" for turn in roomy for function in turn)
+
+
+def test_wide_tasks_are_searched_in_parallel():
+    for task in WORLD.tasks(20, wide=1.0):
+        first, *_ = calls(episode(task, Imperfection.none())[2])
+        assert [f["arguments"]["query"].strip().split()[0] for f in first] == [
+            link["subject"].split()[0] for link in task.truth["chain"]
+        ]
+
+
+def test_sloppy_queries_are_followed_by_better_ones():
+    how = replace(Imperfection.none(), sloppy_query=1.0)
+    for task in TASKS:
+        returned, _, messages = episode(task, how)
+        assert returned == task.truth["gold"]
+        assert task.prompt.startswith(calls(messages)[0][0]["arguments"]["query"].strip())
+
+
+def test_equal_arguments_get_equal_words_and_samples_differ():
+    task, view = TASKS[1], [{"role": "user", "content": TASKS[1].prompt}]
+    said = [Teacher(Imperfection(), 7).next(task, view, sample) for sample in range(40)]
+    assert said == [Teacher(Imperfection(), 7).next(task, view, sample) for sample in range(40)]
+    assert len({json.dumps(message) for message in said}) > 1
+
+
+def test_as_a_script_it_reads_task_and_sample_off_the_stream():
+    teacher, task = Teacher(), TASKS[2]
+    messages = [{"role": "user", "content": task.prompt}]
+    view = View(tokens=(), messages=messages, tools=(), stream=(0, task.id, 5, "0", 0))
+    assert teacher.script(TASKS)(view) == teacher.next(task, messages, sample=5)
+
+
+def test_a_task_without_a_chain_is_refused():
+    with pytest.raises(InputError, match="no chain"):
+        Teacher().next(Task("q", "Who?", {"gold": ["d"]}), [])
