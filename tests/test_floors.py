@@ -77,17 +77,15 @@ def test_no_import_cycles_between_modules():
 
 
 def _modules(file: Path) -> set[str]:
-    tree = ast.parse(file.read_text())
-    checked = {id(n) for node in ast.walk(tree) if _is_type_checking(node) for n in ast.walk(node)}
+    """The modules of trivium that a file imports when it is imported; `from package import module` means the module."""
     found = set()
-    package = file.name == "__init__.py"
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and id(node) not in checked and (node.module or "").startswith("trivium."):
-            target = ROOT.joinpath(*node.module.split(".")[1:])
-            # from a package's own files, importing the package itself means its submodules were meant
-            if target.is_dir() and target in file.parents and not package:
-                raise AssertionError(f"{file} imports its own package {node.module}; name the module")
-            found.add(node.module)
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("trivium."):
+            folder = ROOT.joinpath(*node.module.split(".")[1:])
+            inner = {alias.name for alias in node.names if (folder / f"{alias.name}.py").exists()}
+            found |= {f"{node.module}.{name}" for name in inner}
+            if len(inner) < len(node.names):
+                found.add(node.module)
     return found
 
 

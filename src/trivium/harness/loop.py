@@ -141,6 +141,7 @@ class _Life:
         outcomes = [
             _Outcome(Call(id, turn, a.name, a.arguments, error=a.error)) for id, a in zip(ids, asked, strict=True)
         ]
+        self.context.thread.calls += [outcome.call for outcome in outcomes]
         for outcome in outcomes[self.harness.limits.calls :]:
             outcome.call.error = outcome.call.error or f"at most {self.harness.limits.calls} calls in one turn"
         await asyncio.gather(*(self._call(outcome, in_view) for outcome in outcomes if not outcome.call.error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from msgspec import Meta
@@ -32,7 +33,7 @@ def assign_task(agents: dict[str, Subagent]) -> Tool:
 
     async def assign_task(
         scene: Scene,
-        agent: Annotated[str, Meta(description=f"one of: {', '.join(agents)}")],
+        agent: Annotated[str, Meta(description="the sub-agent's name")],
         prompt: Annotated[str, Meta(description="the whole assignment: the agent sees nothing else")],
     ) -> str:
         """Hand an assignment to a sub-agent and wait for its answer. Several calls in one turn run in parallel."""
@@ -40,4 +41,5 @@ def assign_task(agents: dict[str, Subagent]) -> Tool:
             raise ToolError(f"there is no agent {agent!r}; there are {', '.join(agents)}")
         return await scene.spawn(agents[agent.strip()], prompt)
 
-    return tool(assign_task)
+    made = tool(assign_task)
+    return replace(made, description=f"{made.description} Sub-agents: {', '.join(agents)}.")

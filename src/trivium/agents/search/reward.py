@@ -63,8 +63,8 @@ def measures(episode: Episode, returned: list[str]) -> dict[str, float]:
 
 
 def document(source: str) -> str:
-    """The document of a chunk: sources are written `document#number` by the search tools."""
-    return source.rpartition("#")[0]
+    """The document of a chunk: its id is `document:order` (`trivium.corpus`)."""
+    return source.rpartition(":")[0]
 
 
 def handles(thread: Thread) -> dict[str, str]:

@@ -1,0 +1,75 @@
+"""The tools of a search agent (reports.md 3.2): search, grep and read. Pruning belongs to the harness."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated
+
+from msgspec import Meta
+
+from trivium.corpus import Chunk, Corpus
+from trivium.corpus.search import PatternError
+from trivium.harness import Passage, Scene, Tool, ToolError, prune_chunks, tool
+
+BRIEF = (
+    "Find the documents that answer the question. Tools: search_corpus(query), grep_corpus(pattern), "
+    "read_document(doc_id), prune_chunks(keep). Finish with the handles of the documents, best first."
+)
+"""The system prompt of a nano model, which learns the tools' use from its warm-up."""
+
+PROMPT = """\
+You are a search agent. Find the documents that together answer the question; do not answer it yourself.
+List the concepts in the question and plan several searches that do not overlap. Search in parallel where you can.
+After each round ask yourself: what do I know, what is missing, what may be pruned, is it enough?
+Every result line ends in its handle, such as #3. Your context is a budget: the usage line shows what is left of it; \
+prune what does not help before it is full. When you have enough, reply in plain text with the handles of the \
+documents that answer the question, best first, each with a sentence that says why."""
+"""The system prompt of a model that reads instructions (what to ask itself: reports.md 3.2; the words are ours)."""
+
+GREP_LIMIT = 5
+
+
+def search_tools(corpus: Corpus, results: int = 4) -> list[Tool]:
+    """The tools of one agent on `corpus`; a search returns up to `results` passages that were not seen before."""
+
+    @tool
+    def search_corpus(scene: Scene, query: Annotated[str, Meta(description="what to look for, in words")]) -> list[Passage]:
+        """Search the corpus by words and meaning. Returns passages not seen before, best first."""
+        if not query.strip():
+            raise ToolError("the query is empty")
+        hits = corpus.search(query.strip(), limit=results, exclude=scene.seen)
+        return _fitting(scene, (hit.chunk for hit in hits))
+
+    @tool
+    def grep_corpus(scene: Scene, pattern: Annotated[str, Meta(description="a regular expression")]) -> list[Passage]:
+        """Find passages whose text matches a regular expression."""
+        try:
+            return _fitting(scene, corpus.grep(pattern.strip(), limit=GREP_LIMIT))
+        except PatternError as error:
+            raise ToolError(str(error)) from error
+
+    @tool
+    def read_document(scene: Scene, doc_id: Annotated[str, Meta(description="the handle of one of its passages")]) -> list[Passage]:
+        """Read the document to which a passage belongs, as far as the budget allows."""
+        handle = doc_id.strip()
+        if handle not in scene.handles:
+            raise ToolError(f"{handle} is not in view; in view are {' '.join(scene.handles) or 'no passages'}")
+        return _fitting(scene, corpus.read(scene.handles[handle].rpartition(":")[0]))
+
+    return [search_corpus, grep_corpus, read_document, prune_chunks]
+
+
+def line(chunk: Chunk) -> str:
+    """A passage as the agent reads it, on one line."""
+    return " ".join((f"{chunk.title}: {chunk.text}" if chunk.title else chunk.text).split())
+
+
+def _fitting(scene: Scene, chunks: Iterable[Chunk]) -> list[Passage]:
+    """Passages in order, as many as the room left in the window takes."""
+    fitting, room = [], scene.room
+    for chunk in chunks:
+        room -= scene.count(line(chunk))
+        if room < 0:
+            break
+        fitting.append(Passage(chunk.id, line(chunk)))
+    return fitting

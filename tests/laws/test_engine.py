@@ -1,0 +1,169 @@
+"""Law 4: one network. Law 10: no weights on trust. Law 11: same seed, same run (at the engine)."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import torch
+
+from tests.laws.walks import TASK, search_corpus
+from trivium.engine import Engine
+from trivium.engine.sample import sample
+from trivium.errors import InputError, LawError, PolicyError
+from trivium.harness import Harness, Limits, Window, prune_chunks
+from trivium.nn import Network, Packed
+from trivium.policy import View
+from trivium.trace import Sampling, rows
+from trivium.weights import publish
+
+
+def network(tiny_model, seed: int = 0) -> Network:
+    return Network(Network.load(tiny_model).config, seed=seed)
+
+
+def speak(engine: Engine, prompts: list[list[int]], sampling: Sampling, seed: int = 0):
+    async def ask():
+        views = [View(tokens, (), (), (seed, "t", number, "0", 0)) for number, tokens in enumerate(prompts)]
+        return await asyncio.gather(*(engine.speak(view, sampling) for view in views))
+
+    return asyncio.run(ask())
+
+
+def learner_logprobs(network: Network, tokens: list[int]) -> torch.Tensor:
+    run, view = torch.tensor(tokens), Packed([len(tokens)])
+    with torch.inference_mode():
+        return network.logprobs(network.hidden(run, view.positions, view)[:-1], run[1:])[0]
+
+
+def prompts(count: int, length: int = 40) -> list[list[int]]:
+    """Unequal prompts, the first two thirds of each shared."""
+    generator = torch.Generator().manual_seed(1)
+    shared = torch.randint(0, 256, (2 * length // 3,), generator=generator).tolist()
+    return [shared + torch.randint(0, 256, (3 + 7 * n % 30,), generator=generator).tolist() for n in range(count)]
+
+
+def test_logprobs_equal_the_learners_for_every_token(tiny_model, renderer):
+    net = network(tiny_model)
+    engine = Engine(net, renderer=renderer, slots=5, context=300)
+    asked = prompts(12)
+    for prompt, reply in zip(asked, speak(engine, asked, Sampling(max_tokens=60)), strict=True):
+        wanted = learner_logprobs(net, [*prompt, *reply.tokens])[len(prompt) - 1 :]
+        assert (wanted - torch.tensor(reply.logprobs)).abs().max() < 2e-5
+    assert engine.cache.reused > 0
+
+
+def test_whole_episodes_agree_with_the_learner_across_prunes_and_long_results(tiny_model, renderer):
+    net = network(tiny_model)
+    engine = Engine(net, renderer=renderer, slots=4, context=2000)
+    harness = Harness([search_corpus, prune_chunks], Window(1500), "Search.", Limits(turns=3), specs=False)
+
+    async def episodes():
+        return await asyncio.gather(*(harness.run(TASK, engine, sample=n, sampling=Sampling(max_tokens=50)) for n in range(6)))
+
+    for episode in asyncio.run(episodes()):
+        for row in rows(episode, {"agent"}):
+            wanted = learner_logprobs(net, row.tokens.tolist())
+            gap = (wanted - torch.tensor(row.logprobs[1:]))[torch.tensor(row.mask[1:])].abs()
+            assert gap.max() < 2e-5
+
+
+def test_what_a_request_samples_does_not_depend_on_its_company(tiny_model, renderer):
+    asked = prompts(9)
+    alone = [speak(Engine(network(tiny_model), renderer=renderer, slots=1, context=200), asked, Sampling(max_tokens=30))]
+    packed = [speak(Engine(network(tiny_model), renderer=renderer, slots=9, context=200), asked, Sampling(max_tokens=30))]
+    assert [r.tokens for r in alone[0]] == [r.tokens for r in packed[0]]
+
+
+def test_the_same_seed_repeats_bit_for_bit_and_another_does_not(tiny_model, renderer):
+    def run(seed):
+        engine = Engine(network(tiny_model), renderer=renderer, slots=4, context=200)
+        return [(r.tokens, r.logprobs) for r in speak(engine, prompts(6), Sampling(max_tokens=30), seed)]
+
+    assert run(0) == run(0) != run(1)
+
+
+def test_new_weights_in_mid_reply_are_stamped_and_never_mix_with_old_keys(tiny_model, renderer):
+    """Each token's prefix is computed under the version that speaks it."""
+    net, new = network(tiny_model), network(tiny_model, seed=1)
+    engine = Engine(net, renderer=renderer, slots=4, context=200)
+    state = {name: tensor.clone() for name, tensor in new.state().items()}
+    (prompt,) = prompts(1)
+
+    async def ask():
+        view = View(prompt, (), (), (0, "t", 0, "0", 0))
+        reply = asyncio.ensure_future(engine.speak(view, Sampling(max_tokens=40)))
+        for _ in range(12):
+            await asyncio.sleep(0)
+        engine.load(state, 1)
+        return await reply
+
+    reply = asyncio.run(ask())
+    assert set(reply.versions) == {0, 1} and list(reply.versions) == sorted(reply.versions)
+    wanted = learner_logprobs(new, [*prompt, *reply.tokens])[len(prompt) - 1 :]
+    spoken = [i for i, version in enumerate(reply.versions) if version == 1]
+    assert (wanted - torch.tensor(reply.logprobs))[spoken].abs().max() < 2e-5
+
+
+def test_published_weights_are_checked_where_they_arrive(tiny_model, renderer):
+    engine = Engine(network(tiny_model), renderer=renderer, slots=2, context=200)
+    better = network(tiny_model, seed=1)
+    probe = list(range(30))
+    assert publish(better, 1, engine, probe) < 1e-4
+    assert engine.digest() == better.digest() and engine.version == 1
+
+    class Deaf:
+        """Says yes and keeps the old weights, as a well-known server does."""
+
+        version, digest, score = 0, better.digest, engine.score
+
+        def load(self, state, version):
+            self.version = version
+
+    third = network(tiny_model, seed=2)
+    with pytest.raises(LawError, match="other weights"):
+        publish(third, 2, Deaf(), probe)
+    Deaf.digest = third.digest  # even one that lies about its digest
+    with pytest.raises(LawError, match="logprobs"):
+        publish(third, 2, Deaf(), probe)
+
+
+def test_truncation_keeps_whole_logprobs_and_says_what_mass_it_kept():
+    logits = torch.log(torch.tensor([[0.5, 0.3, 0.15, 0.05]]))
+    draws = torch.tensor([0.999], dtype=torch.float64)
+    token, logprob, kept = sample(logits, [Sampling(top_p=0.7)], draws)
+    assert token.item() == 1 and logprob.exp().item() == pytest.approx(0.3) and kept.item() == pytest.approx(0.8)
+    token, _, kept = sample(logits, [Sampling(top_k=1)], draws)
+    assert token.item() == 0 and kept.item() == pytest.approx(0.5)
+    token, logprob, _ = sample(logits, [Sampling(temperature=0)], draws)
+    assert token.item() == 0 and logprob.exp().item() == pytest.approx(0.5)
+
+
+def test_sampling_follows_the_distribution():
+    logits = torch.log(torch.tensor([0.6, 0.3, 0.1])).repeat(20_000, 1)
+    draws = torch.rand(20_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    tokens, _, _ = sample(logits, [Sampling()] * 20_000, draws)
+    shares = torch.bincount(tokens) / 20_000
+    assert shares.tolist() == pytest.approx([0.6, 0.3, 0.1], abs=0.015)
+
+
+def test_what_does_not_fit_is_an_error_that_says_so(tiny_model, renderer):
+    with pytest.raises(InputError, match="longer than this model"):
+        Engine(network(tiny_model), renderer=renderer, context=10_000)
+    engine = Engine(network(tiny_model), renderer=renderer, slots=1, context=50)
+    with pytest.raises(PolicyError, match="do not fit"):
+        speak(engine, [[1] * 40], Sampling(max_tokens=20))
+
+
+def test_a_cancelled_request_frees_its_slot(tiny_model, renderer):
+    engine = Engine(network(tiny_model), renderer=renderer, slots=1, context=200)
+
+    async def ask():
+        first = asyncio.ensure_future(engine.speak(View([1] * 20, (), (), (0, "a", 0, "0", 0)), Sampling(max_tokens=150)))
+        for _ in range(6):
+            await asyncio.sleep(0)
+        first.cancel()
+        return await engine.speak(View([2] * 20, (), (), (0, "b", 0, "0", 0)), Sampling(max_tokens=5))
+
+    assert len(asyncio.run(ask()).tokens) >= 1
+    assert not engine.cache.leased.any()

@@ -1,0 +1,96 @@
+"""Law 2: token in, token out. Law 6: pruned is not forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.laws.walks import WALKS, branching, pruning, spawning, summarizing
+from trivium.agents.search.reward import SearchReward, shown_documents
+from trivium.trace import Branch, Join, Prune, Spawn, Summarize, decode, encode, rows
+
+
+@pytest.mark.parametrize("walk", WALKS.values(), ids=WALKS)
+def test_a_segment_is_exactly_what_the_policy_saw(walk, renderer):
+    episode, policy = asyncio.run(walk(renderer))
+    seen = [list(segment.tokens[: span.start]) for segment in episode.agent.segments for span in segment.sampled()]
+    assert seen == policy.views
+    for thread in episode.threads:
+        for segment in thread.segments:
+            assert [t for s in segment.spans for t in segment.tokens[s.start : s.stop]] == segment.tokens
+            assert [(a.stop, b.start) for a, b in zip(segment.spans, segment.spans[1:], strict=False) if a.stop != b.start] == []
+
+
+@pytest.mark.parametrize("walk", WALKS.values(), ids=WALKS)
+def test_every_sampled_token_stands_in_exactly_one_row(walk, renderer):
+    episode, _ = asyncio.run(walk(renderer))
+    for thread in episode.threads:
+        said = sum(span.stop - span.start for segment in thread.segments for span in segment.sampled())
+        mine = [row for row in rows(episode, {thread.policy}) if row.thread == thread.id]
+        assert sum(row.trained for row in mine) == said > 0
+
+
+@pytest.mark.parametrize("walk", WALKS.values(), ids=WALKS)
+def test_bytes_and_back(walk, renderer):
+    episode, _ = asyncio.run(walk(renderer))
+    again = decode(encode(episode))
+    assert encode(again) == encode(episode) and again.ops == episode.ops
+
+
+def test_a_prune_removes_whole_chunks_and_renders_nothing_again(renderer):
+    episode, _ = asyncio.run(pruning(renderer))
+    prunes = [op for op in episode.ops if isinstance(op, Prune)]
+    assert [op.chunks for op in prunes] == [("#1", "#3", "#4", "#6", "#7", "#8"), ("#5",)]
+    for op in prunes:
+        old = episode.agent.segments[op.before.segment]
+        new = episode.agent.segments[op.after.segment]
+        left = [t for s in old.spans if s.ref not in op.chunks for t in old.tokens[s.start : s.stop]]
+        assert new.tokens[: new.carried] == left and op.after.position == new.carried
+        first = min(s.start for s in old.spans if s.ref in op.chunks)
+        assert new.tokens[:first] == old.tokens[:first]  # what stands before the first cut is the old prefix
+
+
+def test_edits_apply_after_all_results_of_their_turn(renderer):
+    episode, _ = asyncio.run(pruning(renderer))
+    last = episode.agent.segments[-1]
+    assert {s.ref for s in last.spans if s.kind == "chunk"} == {"#2", "#9", "#10", "#11", "#12"}
+
+
+def test_two_summaries_make_three_segments_and_are_learned_from(renderer):
+    episode, _ = asyncio.run(summarizing(renderer))
+    assert len([op for op in episode.ops if isinstance(op, Summarize)]) == 2
+    assert len(episode.agent.segments) == 3 and episode.agent.stop.reason == "finished"
+    for segment in episode.agent.segments[1:]:
+        assert "Your summary so far" in renderer.decode(segment.tokens[: segment.carried])
+    spoken = [renderer.decode(s.tokens[x.start : x.stop]) for s in episode.agent.segments for x in s.sampled()]
+    assert sum("1 and 4" in text for text in spoken) == 2
+
+
+def test_spawned_threads_join_by_call_and_stay_apart(renderer):
+    episode, _ = asyncio.run(spawning(renderer))
+    spawns = [op for op in episode.ops if isinstance(op, Spawn)]
+    joins = [op for op in episode.ops if isinstance(op, Join)]
+    assert [op.child for op in spawns] == [op.child for op in joins] == [t.id for t in episode.threads[1:]]
+    assert [op.call for op in spawns] == [call.id for call in episode.agent.calls]
+    assert [t.policy for t in episode.threads] == ["agent", "frozen-finder", "frozen-reader", "frozen-finder"]
+    assert not any(span.kind == "sampled" and "Found" in renderer.decode(s.tokens[span.start : span.stop])
+                   for s in episode.agent.segments for span in s.spans)  # fmt: skip
+
+
+def test_a_branch_owns_only_what_it_said_itself(renderer):
+    first, second = asyncio.run(branching(renderer))
+    (op,) = [op for op in second.ops if isinstance(op, Branch)]
+    start = second.agent.segments[0]
+    assert start.tokens[: op.at.position] == first.agent.segments[0].tokens[: op.at.position] and op.parent == first.id
+    assert op.at.position == start.carried
+    trained = [renderer.decode(row.tokens[row.mask]) for row in rows(second, {"agent"})]
+    assert "search_corpus" not in "".join(trained) and "prune_chunks" in "".join(trained)
+
+
+def test_rewards_read_what_was_pruned(renderer):
+    episode, _ = asyncio.run(pruning(renderer))
+    assert {"doc1", "doc4"} <= shown_documents(episode)
+    in_view = {s.ref for s in episode.agent.segments[-1].spans if s.kind == "chunk"}
+    assert "#5" not in in_view  # doc4 has left the view
+    assert asyncio.run(SearchReward()(episode))["trajectory_recall"] == 1.0
