@@ -59,7 +59,7 @@ async def pruning(renderer) -> tuple[Episode, Watching]:
 
 async def summarizing(renderer) -> tuple[Episode, Watching]:
     """Summarizes itself twice."""
-    harness = Harness([search_corpus], Window(1100, soft=0.9, hard=1.0, reply=80, summarize=0.28), "Search.", specs=False)
+    harness = Harness([search_corpus], Window(1100, soft=0.9, hard=1.0, reply=80, summarize=0.1), "Search.", specs=False)
     said = [call(search()), say("Seen so far: 1 and 4."), call(search()), say("Still 1 and 4."), say("#1")]
     policy = script(renderer, said)
     return await harness.run(TASK, policy), policy

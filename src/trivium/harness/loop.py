@@ -229,10 +229,17 @@ class _Life:
 
     def _extend(self, results: list[Message], line: str) -> bool:
         results[-1]["pieces"] = [*results[-1]["pieces"], Piece(line)]
+        if self._full():
+            results.append({"role": "user", "content": SUMMARIZE})
         restart = self.context.extend(results, self.harness.specs)
         if restart:
             self.episode.ops.append(restart)
         return True
+
+    def _full(self) -> bool:
+        """Past the share of the window at which a thread summarizes itself; results of this turn are not yet counted."""
+        window = self.context.window
+        return window.summarize is not None and self.context.used > window.summarize * window.budget
 
     def _show(self, outcomes: list[_Outcome]) -> None:
         """Give every passage its handle; one already in view, or twice in a turn, is shown once."""
@@ -264,13 +271,10 @@ class _Life:
         return False
 
     async def _summarize(self, turn: int) -> Stop | None:
-        """Past its threshold a thread writes its own summary, which is sampled and learned from, and goes on from it."""
-        context, window = self.context, self.context.window
-        if window.summarize is None or context.used <= window.summarize * window.budget:
+        """Where it was asked to, a thread writes its own summary, which is sampled and learned from, and goes on from it."""
+        context = self.context
+        if context.messages[-1].get("content") != SUMMARIZE:
             return None
-        restart = context.extend([{"role": "user", "content": SUMMARIZE}], self.harness.specs)
-        if restart:
-            self.episode.ops.append(restart)
         try:
             said, _ = await self._speak(turn)
         except PolicyError as error:
