@@ -1,0 +1,22 @@
+"""How the policy changes: an algorithm is (credit, loss, normaliser); batches; the learner; checkpoints."""
+
+from trivium.train.algorithms import (
+    CISPO,
+    DAPO,
+    GRPO,
+    GSPO,
+    SFT,
+    TABLE,
+    Algorithm,
+    Composer2,
+    DrGRPO,
+    Kimi,
+)
+from trivium.train.batch import Batch, Group
+from trivium.train.checkpoint import Checkpoints, Loaded
+from trivium.train.learner import Learner, Step
+
+__all__ = [
+    "CISPO", "DAPO", "GRPO", "GSPO", "SFT", "TABLE", "Algorithm", "Batch", "Checkpoints", "Composer2", "DrGRPO",
+    "Group", "Kimi", "Learner", "Loaded", "Step",
+]  # fmt: skip

@@ -1,0 +1,194 @@
+"""Scored groups -> advantages per episode -> rows -> packed micro-batches of whole optimizer steps.
+
+Two episodes of one group, the second cut in two segments by a prune (S sampled, . context):
+
+    episode a   reward 1   . . S S . S                      3 trained tokens
+    episode b   reward 0   . . S S S .   |   . . . S S      5 trained tokens in two rows
+
+    advantages (centred)   a 0.5, b -0.5
+    rows, packed           [. . S S . S][. . S S S .][. . . S S]     one run of 17 tokens, attention within brackets
+    weights (token mean)   1/8 on each S
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from trivium.errors import InputError, LawError, Unsupported
+from trivium.trace import Episode, Row, rows
+from trivium.train.algorithms import Algorithm, Counts
+
+EQUAL = 1e-6
+"""Rewards of a group that differ by less teach nothing (SkyRL's tolerance; noise over a tiny std is no signal)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The episodes of one task that share a baseline, and what each was worth."""
+
+    task_id: str
+    episodes: list[Episode]
+    rewards: list[float]
+
+    def __post_init__(self) -> None:
+        if len(self.episodes) != len(self.rewards):
+            raise InputError(f"group {self.task_id}: {len(self.episodes)} episodes, {len(self.rewards)} rewards")
+        if not np.isfinite(self.rewards).all():
+            raise InputError(f"group {self.task_id}: the rewards {self.rewards} are not all finite")
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one step learns from."""
+
+    groups: list[Group]
+
+    @classmethod
+    def imitate(cls, episodes: Sequence[Episode]) -> Batch:
+        """Episodes to imitate, each a group of its own (SFT gives each the advantage 1)."""
+        return cls([Group(episode.task.id, [episode], [1.0]) for episode in episodes])
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """One episode as the learner sees it. `group` numbers its group within this rank's batch."""
+
+    episode: str
+    group: int
+    advantage: float
+    rows: list[Row]
+
+    @property
+    def trained(self) -> int:
+        return sum(row.trained for row in self.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Micro:
+    """Rows packed into one run of N tokens, of which M are trained; what is trained is flat.
+
+    tokens int64 [N], lengths of the rows; index int64 [M] places in the run (a token's logits stand one to its left);
+    old, advantage, weight, temperature float [M]; version int64 [M]; episode int64 [M] numbers the substep's lessons.
+    """
+
+    tokens: Tensor
+    lengths: list[int]
+    index: Tensor
+    old: Tensor
+    advantage: Tensor
+    weight: Tensor
+    temperature: Tensor
+    version: Tensor
+    episode: Tensor
+
+    def to(self, device: torch.device) -> Micro:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Micro(**{name: value.to(device) if name != "lengths" else value for name, value in values.items()})
+
+
+def lessons(batch: Batch, algorithm: Algorithm, policies: Collection[str]) -> tuple[list[Lesson], int]:
+    """Each episode with its advantage and rows, and the number of groups dropped because their rewards are all equal.
+
+    Episodes without a trained token count for the baseline of their group and nowhere else.
+    """
+    found, dropped = [], 0
+    for number, group in enumerate(batch.groups):
+        if algorithm.samples and np.ptp(group.rewards or [0.0]) < EQUAL:
+            dropped += 1
+            continue
+        advantages = algorithm.credit(torch.tensor(group.rewards, dtype=torch.float64)).tolist()
+        for episode, advantage in zip(group.episodes, advantages, strict=True):
+            made = rows(episode, policies)
+            for row in made:
+                _check(row, algorithm)
+            if made:
+                found.append(Lesson(episode.id, number, advantage, made))
+    return found, dropped
+
+
+def _check(row: Row, algorithm: Algorithm) -> None:
+    where = f"episode {row.episode}, thread {row.thread}, segment {row.segment}"
+    if row.mask[0]:
+        raise LawError(f"{where}: its first token is sampled, under no context")
+    if not algorithm.samples:
+        return
+    if np.isnan(row.logprobs[row.mask]).any():
+        raise Unsupported(
+            f"{algorithm.name} needs logprobs, {where} was sampled without (a text-only policy); SFT does not"
+        )
+    if row.temperature <= 0:
+        raise Unsupported(f"{algorithm.name} needs samples, {where} was decoded greedily (temperature 0); SFT does not")
+
+
+def split(found: list[Lesson], substeps: int, offset: int = 0) -> list[list[Lesson]]:
+    """Whole episodes dealt in turn to `substeps` optimizer steps; `offset` is the number of episodes on lower ranks.
+
+    The rule sees no length and no row, so neither cutting an episode nor moving it to another rank changes its step.
+    """
+    parts: list[list[Lesson]] = [[] for _ in range(substeps)]
+    for number, lesson in enumerate(found, offset):
+        parts[number % substeps].append(lesson)
+    return parts
+
+
+def counts(part: list[Lesson], totals: Tensor | None = None) -> Counts:
+    """Lengths of one substep's episodes; `totals` = `local(part)` summed over ranks (by default this rank is alone)."""
+    episodes, groups, tokens = (int(number) for number in (local(part) if totals is None else totals))
+    length = torch.tensor([lesson.trained for lesson in part], dtype=torch.float64)
+    number = torch.tensor([lesson.group for lesson in part], dtype=torch.int64)
+    of_group = torch.zeros(int(number.max()) + 1 if part else 0, dtype=torch.float64).index_add_(0, number, length)
+    return Counts(length, of_group[number], episodes, groups, tokens)
+
+
+def local(part: list[Lesson]) -> Tensor:
+    """Episodes, groups and trained tokens of this rank's part of a substep: int64 [3]."""
+    numbers = [len(part), len({lesson.group for lesson in part}), sum(lesson.trained for lesson in part)]
+    return torch.tensor(numbers, dtype=torch.int64)
+
+
+def micros(part: list[Lesson], weights: Tensor, algorithm: Algorithm, budget: int) -> list[Micro]:
+    """The rows of one substep, packed under `budget` tokens a run (a longer row has a run to itself)."""
+    every = [(row, number) for number, lesson in enumerate(part) for row in lesson.rows]
+    bins = pack([len(row.tokens) for row, _ in every], budget)
+    return [_micro([every[place] for place in places], part, weights, algorithm) for places in bins]
+
+
+def pack(lengths: Sequence[int], budget: int) -> list[list[int]]:
+    """First-fit decreasing: the places of `lengths` in bins whose sums stay within `budget`; ties in order."""
+    bins: list[list[int]] = []
+    room: list[int] = []
+    for place in sorted(range(len(lengths)), key=lambda place: -lengths[place]):
+        fit = next((number for number, left in enumerate(room) if lengths[place] <= left), None)
+        if fit is None:
+            fit = len(bins)
+            bins.append([])
+            room.append(budget)
+        bins[fit].append(place)
+        room[fit] -= lengths[place]
+    return bins
+
+
+def _micro(chosen: list[tuple[Row, int]], part: list[Lesson], weights: Tensor, algorithm: Algorithm) -> Micro:
+    made = [row for row, _ in chosen]
+    mask = np.concatenate([row.mask for row in made])
+    trained = torch.tensor([row.trained for row in made])
+    episode = torch.tensor([number for _, number in chosen]).repeat_interleave(trained)
+    advantages = torch.tensor([lesson.advantage for lesson in part], dtype=torch.float64)
+    # imitation is at temperature 1, whatever the teacher's was
+    heat = torch.tensor([row.temperature if algorithm.samples else 1.0 for row in made], dtype=torch.float64)
+    return Micro(
+        tokens=torch.from_numpy(np.concatenate([row.tokens for row in made])).long(),
+        lengths=[len(row.tokens) for row in made],
+        index=torch.from_numpy(np.flatnonzero(mask)),
+        old=torch.from_numpy(np.concatenate([row.logprobs[row.mask] for row in made])),
+        advantage=advantages[episode],
+        weight=weights[episode],
+        temperature=heat.repeat_interleave(trained),
+        version=torch.from_numpy(np.concatenate([row.versions[row.mask] for row in made])).long(),
+        episode=episode,
+    )

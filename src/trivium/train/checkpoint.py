@@ -1,0 +1,153 @@
+"""Checkpoints of a learner: numbered folders, whole or not there, each with a manifest of what it holds (law 9).
+
+    root/00000041/  weights.safetensors  optimizer.safetensors  state.json  manifest.json
+    root/00000042/  ...
+    root/.write-x1  what a killed process left; the next save sweeps it
+
+The number counts saves. No random state is kept: random streams are keyed by seed, task, sample and turn, never by how
+far a generator got (law 11).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import blake3
+from safetensors.torch import load, save
+from torch import Tensor
+
+from trivium.errors import CorruptError
+from trivium.train.learner import Learner
+
+Contents = tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]
+"""Weights, optimizer state, and what state.json says."""
+
+_FILES = ("weights.safetensors", "optimizer.safetensors", "state.json")
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """What was restored; `skipped` says of each newer checkpoint that was torn what is wrong with it."""
+
+    version: int
+    user: dict[str, Any]
+    skipped: list[str] = field(default_factory=list)
+
+
+class Checkpoints:
+    """The checkpoints under `root`; the last `keep` stay. One process writes (rank 0), any number read."""
+
+    def __init__(self, root: str | Path, keep: int = 2) -> None:
+        self.root = Path(root)
+        self.keep = keep
+
+    def save(self, learner: Learner, user: dict[str, Any] | None = None) -> Path:
+        """Write the learner's weights, optimizer and version, and `user` (JSON). A kill loses nothing older."""
+        self.root.mkdir(parents=True, exist_ok=True)
+        self._sweep()
+        temporary = Path(tempfile.mkdtemp(prefix=".write-", dir=self.root))
+        state = {"version": learner.version, "algorithm": learner.algorithm.name, "user": user or {}}
+        contents = (
+            save(_whole(learner.network.state())),
+            save(_whole(learner.optimizer_state())),
+            json.dumps(state).encode(),
+        )
+        digests = {}
+        for name, data in zip(_FILES, contents, strict=True):
+            _write(temporary / name, data)
+            digests[name] = blake3.blake3(data).hexdigest()
+        _write(temporary / "manifest.json", json.dumps(digests).encode())
+        _sync(temporary)
+        folder = self.root / f"{max([int(old.name) for old in self.folders()], default=0) + 1:08d}"
+        os.replace(temporary, folder)
+        _sync(self.root)
+        for old in self.folders()[: -self.keep]:
+            self._remove(old)
+        return folder
+
+    def load(self, learner: Learner) -> Loaded | None:
+        """Restore the newest good checkpoint into `learner`, or None if there is none at all.
+
+        Raises CorruptError, naming the newest, if there are checkpoints and none is good; InputError, changing nothing,
+        if the good one is of another network.
+        """
+        skipped: list[str] = []
+        for folder in reversed(self.folders()):
+            try:
+                contents = _read(folder)
+            except CorruptError as error:
+                skipped.append(str(error))
+                continue
+            return _restore(learner, contents, skipped)
+        if skipped:
+            raise CorruptError(skipped[0])
+        return None
+
+    def folders(self) -> list[Path]:
+        """Numbered folders, oldest first; each was whole when it got its number; `load` sees if it still is."""
+        if not self.root.is_dir():
+            return []
+        return sorted(path for path in self.root.iterdir() if path.name.isdigit() and path.is_dir())
+
+    def _remove(self, folder: Path) -> None:
+        """Out of sight in one move first, so that a half-deleted folder never bears a number."""
+        doomed = Path(tempfile.mkdtemp(prefix=".write-", dir=self.root))
+        os.replace(folder, doomed)
+        shutil.rmtree(doomed)
+
+    def _sweep(self) -> None:
+        for path in self.root.glob(".write-*"):
+            shutil.rmtree(path)
+
+
+def _restore(learner: Learner, contents: Contents, skipped: list[str]) -> Loaded:
+    weights, optimizer, state = contents
+    before = _whole(learner.network.state())
+    learner.network.load_state(weights)
+    try:
+        learner.load_optimizer_state(optimizer)
+    except BaseException:
+        learner.network.load_state(before)
+        raise
+    learner.version = state["version"]
+    return Loaded(state["version"], state["user"], skipped)
+
+
+def _read(folder: Path) -> Contents:
+    """The three parts of a checkpoint, or CorruptError naming the folder and the part that is torn or foreign."""
+    try:
+        digests = json.loads((folder / "manifest.json").read_bytes())
+        parts = [(folder / name).read_bytes() for name in _FILES]
+    except (OSError, ValueError) as error:
+        raise CorruptError(f"{folder} is no whole checkpoint: {error}") from error
+    for name, data in zip(_FILES, parts, strict=True):
+        if not isinstance(digests, dict) or digests.get(name) != blake3.blake3(data).hexdigest():
+            raise CorruptError(f"{folder} is torn: {name} is not what its manifest says")
+    return load(parts[0]), load(parts[1]), json.loads(parts[2])
+
+
+def _whole(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copies on the CPU, each in memory of its own."""
+    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
+
+
+def _write(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    """Make the names in a folder last through a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,262 @@
+"""The learner: a network, an algorithm it is blind to, and AdamW. One step is one batch in one or more substeps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from trivium.errors import InputError, TriviumError, Unsupported
+from trivium.nn import Network, Packed
+from trivium.train import ranks
+from trivium.train.algorithms import Algorithm, Tokens
+from trivium.train.batch import (
+    Batch,
+    Lesson,
+    Micro,
+    counts,
+    lessons,
+    local,
+    micros,
+    split,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a step did: the new version and its numbers (those of all ranks together; docs/algorithms.md names each)."""
+
+    version: int
+    metrics: dict[str, float]
+
+
+class Learner:
+    """Changes a network by scored batches.
+
+    Under torch.distributed every rank holds the same weights and calls `step` with its own groups; gradients and counts
+    are summed, so N ranks do what one process would do with all groups in the order of ranks.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        algorithm: Algorithm,
+        lr: float,
+        *,
+        policies: Collection[str] = frozenset({"agent"}),
+        substeps: int = 1,
+        max_grad_norm: float = 1.0,
+        micro_tokens: int = 8192,
+        reference: Network | None = None,
+        schedule: Callable[[int], float] | None = None,
+        weight_decay: float = 0.0,
+        autocast: bool = False,
+    ) -> None:
+        """Learns from the threads spoken by `policies`; the others are frozen (law 5).
+
+        `schedule` maps a version to a factor on `lr`. `reference` is read, never changed; Unsupported unless given
+        exactly where the algorithm reads it. `autocast` runs the network's products in bfloat16, losses stay float32.
+        """
+        if algorithm.reference != (reference is not None):
+            verb = "needs" if algorithm.reference else "does not read"
+            raise Unsupported(f"{algorithm.name} {verb} a reference network (Learner's `reference`)")
+        if isinstance(policies, str) or substeps < 1 or micro_tokens < 1:
+            raise InputError("policies is a set of names; substeps and micro_tokens are at least 1")
+        self.network = network
+        self.algorithm = algorithm
+        self.lr = lr
+        self.policies = frozenset(policies)
+        self.substeps = substeps
+        self.max_grad_norm = max_grad_norm
+        self.micro_tokens = micro_tokens
+        self.reference = reference
+        self.schedule = schedule or (lambda version: 1.0)
+        self.autocast = autocast
+        self.version = 0
+        self.optimizer = _adamw(network, lr, weight_decay)
+        self._one_step = asyncio.Lock()
+
+    async def step(self, batch: Batch) -> Step:
+        """Learn from `batch` in a thread of its own, off the event loop; the version rises by one, signal or none.
+
+        Raises Unsupported where the algorithm cannot use an episode, on all ranks and before any weight changes.
+        """
+        async with self._one_step:
+            return await asyncio.to_thread(self.learn, batch)
+
+    def learn(self, batch: Batch) -> Step:
+        """`step`, here and now."""
+        found, dropped, offset = self._agree(batch)
+        meter = Meter()
+        meter.add("groups", len(batch.groups))
+        meter.add("groups_dropped", dropped)
+        for group in batch.groups:
+            meter.add_each("reward", torch.tensor(group.rewards, dtype=torch.float64))
+        for number, part in enumerate(split(found, self.substeps, offset)):
+            self._substep(part, meter, first=number == 0)
+        metrics = meter.read()
+        metrics["no_signal"] = float(metrics["updates"] + metrics["updates_skipped"] == 0)
+        metrics["lr"] = self.lr * self.schedule(self.version)
+        self.version += 1
+        return Step(self.version, metrics)
+
+    def _agree(self, batch: Batch) -> tuple[list[Lesson], int, int]:
+        """This rank's lessons, groups dropped, and the episodes of lower ranks; one rank's error is raised on all."""
+        found, dropped, error = [], 0, None
+        try:
+            found, dropped = lessons(batch, self.algorithm, self.policies)
+        except TriviumError as caught:
+            error = caught
+        said, mine = ranks.gather((error, len(found)))
+        for other, _ in said:
+            if other is not None:
+                raise other
+        return found, dropped, sum(number for _, number in said[:mine])
+
+    def _substep(self, part: list[Lesson], meter: Meter, first: bool) -> None:
+        totals = ranks.total(local(part))
+        if totals[2] == 0:
+            return
+        meter.add("episodes", len(part))
+        weights = self.algorithm.normaliser(counts(part, totals))
+        made = [micro.to(self._device) for micro in micros(part, weights, self.algorithm, self.micro_tokens)]
+        sequence = self._sequence(made, part) if self.algorithm.sequence else None
+        for micro in made:
+            self._backward(micro, sequence, meter, first)
+        self._update(meter)
+
+    def _backward(self, micro: Micro, sequence: Tensor | None, meter: Meter, first: bool) -> None:
+        new, entropy = self._logprobs(self.network, micro)
+        tokens = Tokens(
+            new=new,
+            old=micro.old.to(new.dtype),
+            advantage=micro.advantage.to(new.dtype),
+            sequence=None if sequence is None else sequence[micro.episode].to(new.dtype),
+            reference=self._reference(micro),
+        )
+        value, cut = self.algorithm.loss(tokens)
+        loss = (micro.weight.to(new.dtype) * value).sum()
+        loss.backward()
+        meter.add("loss", loss)
+        meter.add("tokens_seen", len(micro.tokens))
+        meter.add_each("entropy", entropy)
+        meter.add_each("clipped", cut)
+        meter.add_each("staleness", self.version - micro.version, worst=True)
+        if self.algorithm.samples:
+            _compare(tokens, meter, first)
+
+    def _logprobs(self, network: Network, micro: Micro) -> tuple[Tensor, Tensor]:
+        """Log-probability and entropy of each trained token, [M]."""
+        view = Packed(micro.lengths)
+        with torch.autocast(micro.tokens.device.type, torch.bfloat16, enabled=self.autocast):
+            hidden = network.hidden(micro.tokens, view.positions.to(micro.tokens.device), view)
+        return network.logprobs(hidden[micro.index - 1], micro.tokens[micro.index], micro.temperature)
+
+    @torch.no_grad()
+    def _reference(self, micro: Micro) -> Tensor | None:
+        return None if self.reference is None else self._logprobs(self.reference, micro)[0]
+
+    @torch.no_grad()
+    def _sequence(self, made: list[Micro], part: list[Lesson]) -> Tensor:
+        """Mean log-ratio of each episode: a forward pass ahead, as its rows may lie in several micro-batches."""
+        summed = torch.zeros(len(part), dtype=torch.float64, device=self._device)
+        for micro in made:
+            new, _ = self._logprobs(self.network, micro)
+            summed.index_add_(0, micro.episode, (new - micro.old).double())
+        return summed / torch.tensor([lesson.trained for lesson in part], device=self._device)
+
+    def _update(self, meter: Meter) -> None:
+        """One optimizer update from the gradients of all ranks; one that is not finite is counted and thrown away."""
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        ranks.sum_gradients(parameters)
+        norm = torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
+        if torch.isfinite(norm):
+            for group in self.optimizer.param_groups:
+                group["lr"] = self.lr * self.schedule(self.version)
+            self.optimizer.step()
+            meter.updates += 1
+            meter.norms.append(float(norm))
+        else:
+            meter.skipped += 1
+        self.optimizer.zero_grad(set_to_none=True)
+
+    @property
+    def _device(self) -> torch.device:
+        return self.network.head.weight.device
+
+    def optimizer_state(self) -> dict[str, Tensor]:
+        """AdamW's moments and step counts, by `parameter name|field`; empty before the first update."""
+        names = {id(p): name for name, p in self.network.named_parameters()}
+        state = self.optimizer.state
+        return {f"{names[id(p)]}|{key}": value for p in state for key, value in state[p].items()}
+
+    def load_optimizer_state(self, state: dict[str, Tensor]) -> None:
+        """Take over what `optimizer_state` gave. Raises InputError, unchanged, if it is of another network."""
+        parameters = dict(self.network.named_parameters())
+        entries = [(*key.rsplit("|", 1), value) for key, value in state.items()]
+        for name, key, value in entries:
+            if name not in parameters or (key != "step" and value.shape != parameters[name].shape):
+                raise InputError(f"this optimizer state is of another network: {name}")
+        self.optimizer.state.clear()
+        for name, key, value in entries:
+            device = value.device if key == "step" else parameters[name].device
+            self.optimizer.state[parameters[name]][key] = value.to(device).clone()
+
+
+@dataclass(slots=True)
+class Meter:
+    """Sums of a step. What is added is of this rank until `read`; updates and norms are the same on all ranks."""
+
+    sums: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_SUMS, 0.0))
+    worst: dict[str, float] = field(default_factory=lambda: dict.fromkeys(_WORST, 0.0))
+    norms: list[float] = field(default_factory=list)
+    updates: int = 0
+    skipped: int = 0
+
+    def add(self, name: str, value: float | Tensor) -> None:
+        self.sums[name] += float(value)
+
+    def add_each(self, name: str, values: Tensor, worst: bool = False) -> None:
+        """Values whose mean (and, if `worst`, whose maximum) is wanted."""
+        self.sums[name] += float(values.double().sum())
+        self.sums[f"{name}#"] += len(values)
+        if worst and len(values):
+            self.worst[name] = max(self.worst[name], float(values.max()))
+
+    def read(self) -> dict[str, float]:
+        """The step's metrics over all ranks: sums, means of what was counted, maxima."""
+        summed = dict(
+            zip(_SUMS, ranks.total(torch.tensor(list(self.sums.values()), dtype=torch.float64)).tolist(), strict=True)
+        )
+        worst = ranks.largest(torch.tensor(list(self.worst.values()), dtype=torch.float64)).tolist()
+        made = {name: summed[name] for name in ("groups", "groups_dropped", "episodes", "tokens_seen")}
+        made["tokens_trained"] = summed["entropy#"]
+        made["loss"] = summed["loss"] / max(1, self.updates + self.skipped)
+        made |= {name: summed[name] / summed[f"{name}#"] for name in _MEANS if summed[f"{name}#"]}
+        made |= {f"{name}_max": value for name, value in zip(_WORST, worst, strict=True) if summed[f"{name}#"]}
+        made["grad_norm"] = sum(self.norms) / max(1, len(self.norms))
+        return made | {"updates": float(self.updates), "updates_skipped": float(self.skipped)}
+
+
+_WORST = ("ratio", "gap", "staleness")
+_MEANS = ("reward", "entropy", "clipped", *_WORST)
+_SUMS = ("groups", "groups_dropped", "episodes", "tokens_seen", "loss", *_MEANS, *(f"{name}#" for name in _MEANS))
+
+
+def _compare(tokens: Tokens, meter: Meter, first: bool) -> None:
+    """Ratios of this substep; before the first update also the gap between this network and the engine that sampled."""
+    log = (tokens.new - tokens.old).detach()
+    meter.add_each("ratio", log.exp(), worst=True)
+    if first:
+        meter.add_each("gap", log.abs(), worst=True)
+
+
+def _adamw(network: Network, lr: float, weight_decay: float) -> torch.optim.AdamW:
+    """AdamW, betas 0.9 and 0.95; vectors (norms, biases) do not decay."""
+    matrices = [p for p in network.parameters() if p.requires_grad and p.dim() >= 2]
+    vectors = [p for p in network.parameters() if p.requires_grad and p.dim() < 2]
+    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.95))

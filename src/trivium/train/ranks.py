@@ -1,0 +1,52 @@
+"""What the ranks of a data-parallel learner agree on. Alone, every function gives back what it got."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def together() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def total(tensor: Tensor) -> Tensor:
+    """Sum over ranks."""
+    return _reduced(tensor, dist.ReduceOp.SUM) if together() else tensor
+
+
+def largest(tensor: Tensor) -> Tensor:
+    """Maximum over ranks, element by element."""
+    return _reduced(tensor, dist.ReduceOp.MAX) if together() else tensor
+
+
+def gather(value: Any) -> tuple[list[Any], int]:
+    """Every rank's `value` (small, picklable) in the order of ranks, and which of them is ours."""
+    if not together():
+        return [value], 0
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return values, dist.get_rank()
+
+
+def sum_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
+    """Add up gradients over ranks, in one run; a parameter that this rank never touched counts as zero."""
+    if not together():
+        return
+    parameters = list(parameters)
+    for parameter in parameters:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    summed = total(torch.cat([parameter.grad.flatten() for parameter in parameters]))
+    for parameter, part in zip(parameters, summed.split([p.numel() for p in parameters]), strict=True):
+        parameter.grad.copy_(part.view_as(parameter))
+
+
+def _reduced(tensor: Tensor, operation: Any) -> Tensor:
+    tensor = tensor.clone()
+    dist.all_reduce(tensor, operation)
+    return tensor
