@@ -34,7 +34,7 @@ def calls(messages: list[dict]) -> list[list[dict]]:
     return [[asked["function"] for asked in message.get("tool_calls", [])] for message in said]
 
 
-@pytest.mark.parametrize("budget", [360, 512, 2000])
+@pytest.mark.parametrize("budget", [420, 512, 2000])
 def test_the_perfect_script_finds_all_and_returns_nothing_else(budget):
     for task in TASKS:
         returned, seen, _ = episode(task, Imperfection.none(), budget=budget)

@@ -28,14 +28,14 @@ from trivium.trace.episode import Task
 SHARES = {"company": 1.0, "person": 1.5, "product": 0.8, "city": 0.8, "school": 0.3, "river": 0.4, "prize": 0.25}
 """How many entities of a kind there are for each company."""
 
-_PASSAGES_PER_COMPANY = 33
+_PASSAGES_PER_COMPANY = 35
 _LOOSE = 0.07
 """Share of facts stated without their relation's keyword: a well-formed query may miss those."""
 
-_FORMER = 0.5
+_FORMER = 0.75
 """Share of facts, where `FORMER` has a sentence, beside which the world also states who or what came before."""
 
-_NAMESAKE = 0.35
+_NAMESAKE = 0.5
 """Share of people and companies whose name shares a word with an earlier one."""
 
 
@@ -76,7 +76,7 @@ class World:
 
     @classmethod
     def make(cls, seed: int, size: int = 450, split: names.Split = "train") -> World:
-        """A world of about `size` documents (within a tenth), named from the words of `split` only.
+        """A world of about `size` documents (within a fifth), named from the words of `split` only.
 
         Raises InputError for a size under 150, where some kinds would have too few members to relate.
         """

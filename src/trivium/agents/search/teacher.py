@@ -15,10 +15,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trivium.corpus.words import STOP_WORDS, words
 from trivium.errors import InputError
 from trivium.policy.base import Message, View
 from trivium.policy.scripted import call, say
 from trivium.tasks.proof import says
+from trivium.tasks.relations import OF
 from trivium.tasks.world import query_for
 from trivium.trace.episode import Task
 
@@ -134,20 +136,24 @@ class _Turn:
     def _searches(self) -> list[_Call]:
         """One call for each link that can be looked for now; none when all is found or nothing is left to try."""
         ready = [i for i in self.goal if i not in self.found and self.chain[i]["after"] in (-1, *self.found)]
-        calls = [wanted for i in ready if (wanted := self._search(i))]
+        calls = list(dict.fromkeys(wanted for i in ready if (wanted := self._search(i))))
         if len(calls) == 1 and self._chance(self.how.two_calls):
             second = _Call("search_corpus", self.chain[ready[0]]["subject"])
             calls += [second] if second not in calls else []
         return calls
 
     def _search(self, index: int) -> _Call | None:
-        """The next untried way to find a link. A broad search made again pages on: what was seen is not shown again."""
+        """The next untried way to find a link: by keyword, by other words for it, by name alone.
+
+        A search by name made again pages on, since what was seen is not shown again.
+        """
         link = self.chain[index]
         good, broad = _Call("search_corpus", query_for(link).strip()), _Call("search_corpus", link["subject"])
         sloppy = _Call("search_corpus", _first_words(self.task.prompt) if link["after"] < 0 else link["keyword"])
         if not {good, sloppy} & set(self.tried) and self._chance(self.how.sloppy_query):
             return sloppy
-        ways = [good, broad, _Call("grep_corpus", link["subject"]), broad, broad]
+        other = _Call("search_corpus", f"{link['subject']} {_other_words(link['relation'])}")
+        ways = [good, other, broad, _Call("grep_corpus", link["subject"]), broad, broad]
         for tried in self.tried:
             if tried in ways:
                 ways.remove(tried)
@@ -176,6 +182,12 @@ def _share(shown: str) -> float:
     """The share of the window used, by the last usage line; 0 before the first."""
     lines = _USAGE.findall(shown)
     return int(lines[-1][0].replace(",", "")) / int(lines[-1][1].replace(",", "")) if lines else 0.0
+
+
+def _other_words(relation: str) -> str:
+    """Up to three words by which documents state a relation without its keyword."""
+    loose = " ".join(OF[relation].loose).format(s="", o="")
+    return " ".join(list(dict.fromkeys(word for word in words(loose) if word not in STOP_WORDS))[:3])
 
 
 def _first_words(prompt: str) -> str:
