@@ -12,19 +12,27 @@ from __future__ import annotations
 from trivium.corpus.base import Chunk, Document, Embedder, HashEmbedder, Hit, Reranker
 from trivium.corpus.chunks import split
 from trivium.corpus.documents import Beir, Query, read_beir, read_documents, read_folder, read_jsonl
+from trivium.corpus.embed import CachedEmbedder, open_embedder
+from trivium.corpus.endpoint import EndpointEmbedder
+from trivium.corpus.local import LocalEmbedder, MiniLM
 from trivium.corpus.search import Corpus, PatternError, pack
 
 __all__ = [
     "Beir",
+    "CachedEmbedder",
     "Chunk",
     "Corpus",
     "Document",
     "Embedder",
+    "EndpointEmbedder",
     "HashEmbedder",
     "Hit",
+    "LocalEmbedder",
+    "MiniLM",
     "PatternError",
     "Query",
     "Reranker",
+    "open_embedder",
     "pack",
     "read_beir",
     "read_documents",

@@ -34,11 +34,19 @@ def split(document: Document, limit: int = 400, count: Callable[[str], int] = co
         raise InputError(f"a chunk of at most {limit} words cannot hold anything: give a limit of at least 1")
     if not document.title.strip() and not document.text.strip():
         raise InputError(f"document {document.id!r} has neither title nor text: remove it or fill it")
+    _check_unicode(document)
     spans = chunk_spans(document.text, limit, count) or [(0, 0)]
     return [
         Chunk(f"{document.id}:{order}", document.id, document.title, document.text[start:stop], order)
         for order, (start, stop) in enumerate(spans)
     ]
+
+
+def _check_unicode(document: Document) -> None:
+    try:
+        f"{document.id}{document.title}{document.text}".encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"document {document.id!r} holds half a character ({error.reason}): clean its text") from error
 
 
 def chunk_spans(text: str, limit: int, count: Callable[[str], int] = count_words) -> list[tuple[int, int]]:

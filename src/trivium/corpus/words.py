@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 import unicodedata
 from functools import lru_cache
 
@@ -18,6 +19,9 @@ STOP_WORDS = frozenset(
     this to was will with what which who whom whose when where why how did do does has have had been were
     from""".split()
 )
+
+# A stemmer keeps the word it works on in itself: each thread has its own.
+_own = threading.local()
 
 
 def words(text: str) -> list[str]:
@@ -38,7 +42,9 @@ def count_words(text: str) -> int:
 @lru_cache(maxsize=1 << 18)
 def stem(word: str) -> str:
     """Snowball's English stem; words of other scripts and numbers come back as they are."""
-    return _STEMMER.stemWord(word)
+    if not hasattr(_own, "stemmer"):
+        _own.stemmer = snowballstemmer.stemmer("english")
+    return _own.stemmer.stemWord(word)
 
 
 def stems(text: str) -> list[str]:
@@ -50,6 +56,3 @@ def query_stems(query: str) -> list[str]:
     said = list(dict.fromkeys(words(query)))
     meant = [word for word in said if word not in STOP_WORDS]
     return list(dict.fromkeys(stem(word) for word in meant or said))
-
-
-_STEMMER = snowballstemmer.stemmer("english")
