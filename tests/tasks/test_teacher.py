@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 
@@ -11,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trivium.agents.search.teacher import Imperfection, Teacher
+from trivium.agents.search.tools import BRIEF, search_tools
 from trivium.errors import InputError
-from trivium.policy.base import View
+from trivium.harness import Harness, Window
+from trivium.policy import Scripted, View
 from trivium.tasks import World
 from trivium.trace.episode import Task
 
@@ -122,3 +125,18 @@ def test_as_a_script_it_reads_task_and_sample_off_the_stream():
 def test_a_task_without_a_chain_is_refused():
     with pytest.raises(InputError, match="no chain"):
         Teacher().next(Task("q", "Who?", {"gold": ["d"]}), [])
+
+
+def test_it_lives_in_the_real_harness(renderer):
+    """Through template, parser, tools and prunes: the perfect script returns all gold, with no failed call."""
+    harness = Harness(search_tools(INDEX.corpus), Window(2600), prompt=BRIEF, specs=False)
+    deep = WORLD.tasks(8, hops=(3, 4), seed=5, wide=0.25)
+    script = Scripted(Teacher(Imperfection.none()).script(deep), renderer)
+    prunes = 0
+    for task in deep:
+        life = asyncio.run(harness.run(task, script))
+        sources = {piece.ref: piece.source for made in life.agent.calls for piece in made.pieces if piece.ref}
+        assert life.agent.stop.reason == "finished" and not [made.error for made in life.agent.calls if made.error]
+        assert [sources[handle].rpartition(":")[0] for handle in life.agent.answer.split()] == task.truth["gold"]
+        prunes += sum(made.name == "prune_chunks" for made in life.agent.calls)
+    assert prunes > 2

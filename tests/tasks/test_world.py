@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections import Counter
 
@@ -14,6 +15,7 @@ from trivium.errors import InputError
 from trivium.tasks import World, prove, query_for, says
 from trivium.tasks.names import split_of
 from trivium.tasks.relations import FORMER, OF, RELATIONS
+from trivium.tasks.world import _cast
 
 WORLDS = st.builds(
     World.make, st.integers(0, 10**6), st.integers(150, 900), st.sampled_from(("train", "heldout"))
@@ -108,6 +110,13 @@ def test_a_wide_task_asks_two_things_that_do_not_meet():
     for task in tasks:
         assert [link["after"] for link in task.truth["chain"]] == [-1, -1] and task.truth["hops"] == 1
         assert all(says(task.prompt, link["subject"]) for link in task.truth["chain"])
+
+
+def test_no_name_is_a_word_of_another(monkeypatch):
+    drawn = iter("Varholm,Varholm,Mira Varholm,Mira Tolen,Mira,Tolen,Mira Holt,Osk".split(","))
+    monkeypatch.setattr("trivium.tasks.world._new_name", lambda *_: next(drawn))
+    monkeypatch.setattr("trivium.tasks.world.SHARES", {"city": 1.0})
+    assert _cast(random.Random(0), 4, "train") == {"city": ["Varholm", "Mira Tolen", "Mira Holt", "Osk"]}
 
 
 def test_what_cannot_be_made_is_said():
