@@ -55,11 +55,14 @@ class EndpointEmbedder:
             vectors = np.array([row["embedding"] for row in rows], np.float32)
             if vectors.shape[:1] != (len(texts),) or vectors.ndim != 2:
                 raise ValueError(f"{len(rows)} vectors for {len(texts)} texts")
+            lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+            if not (np.isfinite(lengths) & (lengths > 0)).all():
+                raise ValueError("a vector of no length")
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"{self.url} answered no embeddings ({error}): check that it serves {self.model}"
             ) from error
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors / lengths
 
     def _post(self, body: dict) -> dict:
         import httpx

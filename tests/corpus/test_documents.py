@@ -1,0 +1,117 @@
+"""Documents in: what is read, and one clear error for each thing that cannot be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from trivium.corpus import Document, read_beir, read_documents
+from trivium.errors import InputError
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def beir(folder: Path, corpus: str = "", queries: str = "", qrels: str = "") -> Path:
+    write(
+        folder / "corpus.jsonl", corpus or '{"_id": "d1", "title": "One", "text": "first", "metadata": {"page": 3}}\n'
+    )
+    write(folder / "queries.jsonl", queries or '{"_id": "q1", "text": "what"}\n{"_id": "q2", "text": "unjudged"}\n')
+    write(folder / "qrels" / "test.tsv", qrels or "query-id\tcorpus-id\tscore\nq1\td1\t1\n")
+    return folder
+
+
+def test_a_folder_is_read_recursively_with_titles(tmp_path):
+    write(tmp_path / "b.md", "intro\n\n## The *Oster* valley ##\ntext")
+    write(tmp_path / "deep" / "a.txt", "# no heading in plain text")
+    write(tmp_path / "no-heading.md", b"\xef\xbb\xbfjust text")
+    write(tmp_path / ".git" / "x.md", "hidden")
+    write(tmp_path / "picture.png", b"\x89PNG")
+    assert read_documents(tmp_path) == [
+        Document("b.md", "The *Oster* valley", "intro\n\n## The *Oster* valley ##\ntext"),
+        Document("deep/a.txt", "a", "# no heading in plain text"),
+        Document("no-heading.md", "no-heading", "just text"),
+    ]
+
+
+def test_one_file_is_a_corpus_of_one(tmp_path):
+    assert [d.id for d in read_documents(write(tmp_path / "a.md", "# T\nx"))] == ["a.md"]
+
+
+def test_jsonl_takes_both_names_of_the_id(tmp_path):
+    path = write(
+        tmp_path / "c.jsonl", '{"_id": "a", "title": "T", "text": "x"}\n\n{"id": 7, "text": "line\u2028sep"}\n'
+    )
+    assert read_documents(path) == [Document("a", "T", "x"), Document("7", "", "line\u2028sep")]
+
+
+def test_beir_keeps_the_judged_queries_of_its_split(tmp_path):
+    data = read_beir(beir(tmp_path, qrels="query-id\tcorpus-id\tscore\nq1\td1\t2\n"))
+    assert data.documents == [Document("d1", "One", "first", {"page": 3})] == read_documents(tmp_path)
+    assert [query.text for query in data.queries] == ["what"]
+    assert data.qrels == {"q1": {"d1": 2}}
+
+
+BAD_LINES = {
+    "{nope}": ":2 is no JSON",
+    "[1]": ":2 is no JSON object",
+    '{"text": "x"}': ':2: the field "_id"',
+    '{"_id": "", "text": "x"}': ':2: the field "_id"',
+    '{"_id": "b", "title": "T"}': ':2: the field "text" is missing',
+    '{"_id": "b", "text": 5}': ':2: the field "text" is no string',
+    '{"_id": "b", "text": "x", "metadata": [1]}': ':2: the field "metadata" is no object',
+    '{"_id": "b", "title": " ", "text": ""}': ":2: the document has neither",
+    '{"_id": "a", "text": "again"}': "the id 'a' stands twice",
+}
+
+
+@pytest.mark.parametrize("line", BAD_LINES)
+def test_a_bad_line_is_named(tmp_path, line):
+    path = write(tmp_path / "c.jsonl", f'{{"_id": "a", "text": "x"}}\n{line}\n')
+    with pytest.raises(InputError) as caught:
+        read_documents(path)
+    assert str(path) in str(caught.value) and BAD_LINES[line] in str(caught.value)
+
+
+def test_what_is_missing_empty_or_no_text_is_named(tmp_path):
+    cases = {
+        tmp_path / "gone": "does not exist",
+        write(tmp_path / "empty.jsonl", "\n\n"): "holds no document",
+        write(tmp_path / "none" / "x.pdf", b"%PDF").parent: "holds no document",
+        write(tmp_path / "latin" / "l.txt", b"caf\xe9").parent: "l.txt is no UTF-8 text (byte 3)",
+        write(tmp_path / "binary" / "b.md", b"a\0b").parent: "b.md is no text",
+        write(tmp_path / "bytes.jsonl", b'{"_id": "\xff"}'): "bytes.jsonl is no UTF-8",
+    }
+    for path, message in cases.items():
+        with pytest.raises(InputError) as caught:
+            read_documents(path)
+        assert message in str(caught.value)
+
+
+BAD_QRELS = {
+    "q1\td1\n": "test.tsv:1 is no judgement",
+    "query-id\tcorpus-id\tscore\nq1\td1\tgood\n": "test.tsv:2 is no judgement",
+    "q1\td1\t1\nq9\td1\t1\n": "test.tsv:2 judges the unknown query 'q9'",
+    "q1\td9\t1\n": "test.tsv:1 judges the unknown document 'd9'",
+    "q1\td1\t0\n": "holds no judgement above 0",
+}
+
+
+@pytest.mark.parametrize("qrels", BAD_QRELS)
+def test_bad_judgements_are_named(tmp_path, qrels):
+    with pytest.raises(InputError) as caught:
+        read_beir(beir(tmp_path, qrels=qrels))
+    assert BAD_QRELS[qrels] in str(caught.value)
+
+
+def test_a_data_set_without_its_parts_is_named(tmp_path):
+    with pytest.raises(InputError, match="dev.tsv does not exist"):
+        read_beir(beir(tmp_path), "dev")
+    (tmp_path / "queries.jsonl").write_text(json.dumps({"_id": "q1"}))
+    with pytest.raises(InputError, match='queries.jsonl:1: the field "text" is missing'):
+        read_beir(tmp_path)
