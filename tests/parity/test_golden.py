@@ -1,7 +1,7 @@
 """The golden numbers of reference peers.md 5.6 and 5.7, from the building blocks of our table, in float64.
 
-One group, four rollouts of 4, 2, 3 and 1 tokens. What a peer has and our table does not (leave-one-out baselines, prime-rl's
-mask on probabilities) is written here from the same pieces.
+One group, four rollouts of 4, 2, 3 and 1 tokens. What a peer has and our table does not (leave-one-out baselines,
+prime-rl's mask on probabilities) is written here from the same pieces.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def evaluate(credit, loss, normaliser, part: slice = slice(None)) -> tuple[float
     tokens = Tokens(new, old, advantage[own], (mean / torch.tensor(lengths))[own])
     value = (normaliser(counts_of(lengths))[own] * loss(tokens)[0]).sum()
     value.backward()
-    return float(value), new.grad
+    return value.item(), new.grad
 
 
 CLIP, HIGHER, WIDE = ppo(0.2, 0.2), ppo(0.2, 0.28), cispo(1.0, 4.0)

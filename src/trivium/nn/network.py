@@ -177,13 +177,11 @@ class Network(torch.nn.Module):
 
     def _write(self, folder: Path, dtype: torch.dtype | None) -> None:
         cast = {name: value.to(dtype or value.dtype) for name, value in self.state().items()}
-        own = self.config.dtype
-        self.config.dtype = dtype or own
-        try:
-            with _quiet():
-                self.model.save_pretrained(folder, state_dict=cast)
-        finally:
-            self.config.dtype = own
+        with _quiet():
+            self.model.save_pretrained(folder, state_dict=cast)
+        config = copy.deepcopy(self.config)
+        config.dtype = dtype or config.dtype
+        config.save_pretrained(folder)
         for pattern in _COPIED if self.folder else ():
             for file in self.folder.glob(pattern):
                 shutil.copy(file, folder / file.name)

@@ -140,7 +140,7 @@ class Learner:
         value, cut = self.algorithm.loss(tokens)
         loss = (micro.weight.to(new.dtype) * value).sum()
         loss.backward()
-        meter.add("loss", loss)
+        meter.add("loss", loss.detach())
         meter.add("tokens_seen", len(micro.tokens))
         meter.add_each("entropy", entropy)
         meter.add_each("clipped", cut)
@@ -189,13 +189,13 @@ class Learner:
 
     def optimizer_state(self) -> dict[str, Tensor]:
         """AdamW's moments and step counts, by `parameter name|field`; empty before the first update."""
-        names = {id(p): name for name, p in self.network.named_parameters()}
+        names = {id(p): name for name, p in self.network.model.named_parameters()}
         state = self.optimizer.state
         return {f"{names[id(p)]}|{key}": value for p in state for key, value in state[p].items()}
 
     def load_optimizer_state(self, state: dict[str, Tensor]) -> None:
         """Take over what `optimizer_state` gave. Raises InputError, unchanged, if it is of another network."""
-        parameters = dict(self.network.named_parameters())
+        parameters = dict(self.network.model.named_parameters())
         entries = [(*key.rsplit("|", 1), value) for key, value in state.items()]
         for name, key, value in entries:
             if name not in parameters or (key != "step" and value.shape != parameters[name].shape):

@@ -1,0 +1,153 @@
+"""The network: transformers' own numbers through our attention, weights in and out, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM, Gemma2Config, GptOssConfig, LlamaConfig, MistralConfig
+
+from tests.train.house import config, network
+from trivium.errors import CorruptError, InputError, Unsupported
+from trivium.nn import Network, Packed
+from trivium.nn.logprobs import CHUNK, logprobs
+
+TINY = dict(
+    vocab_size=40, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
+    num_key_value_heads=2,
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("made", [config(), LlamaConfig(**TINY)], ids=["qwen3", "llama"])
+def test_packed_gives_what_transformers_gives_each_sequence_alone(made, tmp_path):
+    net = Network(made, seed=1)
+    net.save(tmp_path / "net")
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "net", attn_implementation="sdpa")
+    view, tokens = Packed([5, 1, 9]), torch.arange(15)
+    with torch.no_grad():
+        ours = net.logits(net.hidden(tokens, view.positions, view))
+        alone = torch.cat([theirs(part[None]).logits[0] for part in tokens.split(view.lengths)])
+    torch.testing.assert_close(ours, alone, rtol=1e-5, atol=1e-5)
+
+
+def test_a_batch_is_a_run_of_each_row():
+    class Batched(Packed):
+        def attend(self, layer, q, k, v, scaling):
+            rows = [
+                super(Batched, self).attend(layer, *(x[i : i + 1] for x in (q, k, v)), scaling) for i in range(len(q))
+            ]
+            return torch.cat(rows)
+
+    net, tokens, view = network(), torch.arange(12).view(2, 6), Packed([6])
+    together = net.hidden(tokens, view.positions.expand(2, 6), Batched([6]))
+    assert torch.allclose(together[1], net.hidden(tokens[1], view.positions, view))
+
+
+def test_nothing_leaks_between_sequences():
+    net, view = network(dtype=torch.float32), Packed([4, 6, 3])
+    tokens = torch.arange(13)
+    other = tokens.clone()
+    other[:4], other[10:] = 50, 51
+    with torch.no_grad():
+        one, two = (net.hidden(x, view.positions, view) for x in (tokens, other))
+    assert torch.equal(one[4:10], two[4:10])
+    assert not torch.equal(one[:4], two[:4])
+
+
+def test_logprobs_equal_the_naive_ones_with_gradients():
+    torch.manual_seed(0)
+    tokens = CHUNK["cpu"] + 7
+    hidden = torch.randn(tokens, 8, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(31, 8, dtype=torch.float64, requires_grad=True)
+    targets, upstream = torch.randint(31, (tokens,)), torch.randn(tokens, dtype=torch.float64)
+    heat = torch.rand(tokens, dtype=torch.float64) + 0.5
+    ours, entropy = logprobs(hidden, weight, targets, heat)
+    table = ((hidden @ weight.T) / heat[:, None]).log_softmax(-1)
+    theirs = table.gather(-1, targets[:, None])[:, 0]
+    torch.testing.assert_close(ours, theirs)
+    torch.testing.assert_close(entropy, -(table.exp() * table).sum(-1).detach())
+    assert not entropy.requires_grad
+    mine = torch.autograd.grad((ours * upstream).sum(), (hidden, weight))
+    naive = torch.autograd.grad((theirs * upstream).sum(), (hidden, weight))
+    torch.testing.assert_close(mine, naive)
+
+
+def test_logprobs_gradient_by_finite_differences():
+    torch.manual_seed(0)
+    hidden = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(7, 4, dtype=torch.float64, requires_grad=True)
+    targets = torch.randint(7, (5,))
+    assert torch.autograd.gradcheck(lambda h, w: logprobs(h, w, targets, 0.7)[0], (hidden, weight))
+
+
+def test_seed_makes_the_weights_and_leaves_the_global_stream():
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    first, second, third = network(0), network(0), network(1)
+    assert torch.equal(torch.rand(1), expected)
+    assert first.digest() == second.digest() != third.digest()
+
+
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+def test_save_and_load(tmp_path, tiny_model, dtype):
+    net = Network.load(tiny_model)
+    net.save(tmp_path / "a", dtype)
+    again = Network.load(tmp_path / "a")
+    expected = {name: value.to(dtype or value.dtype).float() for name, value in net.state().items()}
+    assert all(torch.equal(expected[name], value) for name, value in again.state().items())
+    assert "lm_head.weight" not in net.state()
+    assert (tmp_path / "a" / "tokenizer.json").read_bytes() == (tiny_model / "tokenizer.json").read_bytes()
+    assert json.loads((tmp_path / "a" / "config.json").read_text())["dtype"] == ("bfloat16" if dtype else "float32")
+    with pytest.raises(InputError, match="not empty"):
+        net.save(tmp_path / "a")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_load_state_takes_all_or_nothing():
+    net, other = network(0), network(1)
+    before, state = net.digest(), dict(other.state())
+    with pytest.raises(InputError, match="q_norm"):
+        net.load_state({**state, "model.layers.0.self_attn.q_norm.weight": torch.zeros(3)})
+    with pytest.raises(InputError, match="norm.weight"):
+        net.load_state({name: value for name, value in state.items() if name != "model.norm.weight"})
+    assert net.digest() == before
+    net.load_state(state)
+    assert net.digest() == other.digest()
+
+
+def test_missing_weights_are_an_error_and_no_random_numbers(tmp_path):
+    network().save(tmp_path / "net")
+    file = tmp_path / "net" / "model.safetensors"
+    weights = load_file(file)
+    del weights["model.norm.weight"]
+    save_file(weights, file, {"format": "pt"})
+    with pytest.raises(CorruptError, match="model.norm.weight"):
+        Network.load(tmp_path / "net")
+
+
+def test_no_network_there(tmp_path):
+    with pytest.raises(InputError, match="no config.json"):
+        Network.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "made, named",
+    [
+        (MistralConfig(**TINY), "sliding_attention"),
+        (config(layer_types=["full_attention", "linear_attention"]), "linear_attention"),
+        (Gemma2Config(**TINY, head_dim=16, layer_types=["full_attention"] * 2), "softcap"),
+        (GptOssConfig(**TINY, head_dim=16, num_local_experts=2, layer_types=["full_attention"] * 2), "s_aux"),
+    ],
+    ids=["sliding", "linear", "softcap", "sinks"],
+)
+def test_what_is_refused_by_name(made, named):
+    with pytest.raises(Unsupported, match=named):
+        Network(made)
+
+
+def test_a_forward_without_a_view_is_refused():
+    with pytest.raises(Unsupported, match="view"):
+        network().model(torch.arange(3)[None])

@@ -1,0 +1,234 @@
+"""The learner: it imitates, it moves probability the right way, it counts, it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+import random
+
+import pytest
+import torch
+
+from tests.train.house import episode, gradients, groups, learner, network, record
+from trivium.errors import InputError, LawError, Unsupported
+from trivium.trace import Sampling
+from trivium.train import CISPO, GRPO, SFT, TABLE, Algorithm, Batch, Composer2, DrGRPO, Group, Kimi, Learner
+from trivium.train.algorithms import Tokens, kimi, ppo, with_k3
+from trivium.train.batch import lessons, pack, split
+
+
+def small() -> list:
+    rng = random.Random(4)
+    return [episode(f"t{number}/0", rng) for number in range(4)]
+
+
+def likelihood(net, episodes) -> float:
+    copies = [dataclasses.replace(e, threads=[_copy(t) for t in e.threads]) for e in episodes]
+    record(net, copies)
+    return sum(x for e in copies for x in e.agent.segments[0].logprobs if not math.isnan(x))
+
+
+def _copy(thread):
+    return dataclasses.replace(
+        thread, segments=[dataclasses.replace(s, logprobs=[*s.logprobs]) for s in thread.segments]
+    )
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_sft_overfits_a_tiny_batch(autocast):
+    student = Learner(network(dtype=torch.float32), SFT(), 1e-2, autocast=autocast)
+    batch = Batch.imitate(small())
+    losses = [asyncio.run(student.step(batch)).metrics["loss"] for _ in range(40)]
+    assert losses[0] > 2.0 and losses[-1] < 0.05
+    assert student.version == 40
+
+
+@pytest.mark.parametrize("algorithm", TABLE[1:], ids=lambda row: row.name)
+def test_probability_moves_the_way_of_the_reward(algorithm):
+    net = network(dtype=torch.float32)
+    good, bad = (episode(f"t/{sample}", random.Random(sample)) for sample in range(2))
+    record(net, [good, bad])
+    before = [likelihood(net, [good]), likelihood(net, [bad])]
+    student = learner(net, algorithm)
+    for _ in range(3):
+        student.learn(Batch([Group("t", [good, bad], [1.0, 0.0])]))
+    assert likelihood(net, [good]) > before[0] and likelihood(net, [bad]) < before[1]
+
+
+def test_on_policy_numbers():
+    """Sampled by the same weights: ratio 1, no gap, nothing clipped, and the loss of centred advantages near zero."""
+    net, batch = network(), Batch(groups())
+    record(net, [e for g in batch.groups for e in g.episodes])
+    _, metrics = gradients(learner(net, CISPO(), substeps=4), batch)
+    assert metrics["ratio"] == pytest.approx(1, abs=1e-5) and metrics["ratio_max"] == pytest.approx(1, abs=1e-5)
+    assert metrics["gap_max"] < 1e-6 and metrics["clipped"] == 0
+    assert metrics["updates"] == 4 and metrics["episodes"] == 9 and metrics["groups"] == 3
+    assert metrics["staleness_max"] == 0 and metrics["staleness"] < 0  # turns stand for versions 0, 1, 2
+
+
+def test_substeps_drift_from_the_recorded_policy():
+    """After the first of four substeps ratios leave 1, and a large step is seen as clipped tokens."""
+    net, batch = network(dtype=torch.float32), Batch(groups())
+    record(net, [e for g in batch.groups for e in g.episodes])
+    metrics = Learner(net, GRPO(), 3e-2, substeps=4).learn(batch).metrics
+    assert metrics["gap_max"] < 1e-4 < abs(metrics["ratio_max"] - 1)
+    assert metrics["clipped"] > 0
+
+
+@pytest.mark.parametrize("algorithm", [GRPO(), Kimi(-5, 5, 0.1), DrGRPO()], ids=lambda row: row.name)
+def test_gradient_by_finite_differences(algorithm):
+    """d loss / d weight of the whole learner, from first principles (losses without a stop-gradient)."""
+    net, batch = network(), Batch(groups(count=1))
+    record(net, [e for g in batch.groups for e in g.episodes], noise=0.3)
+    student = learner(net, algorithm)
+    (gradient,), _ = gradients(student, batch)
+    for name, place in (("model.layers.0.mlp.up_proj.weight", (3, 5)), ("model.embed_tokens.weight", (9, 1))):
+        weight = dict(net.model.named_parameters())[name].data
+        losses = []
+        for change in (1e-3, -2e-3):
+            weight[place] += change
+            losses.append(gradients(student, batch)[1]["loss"])
+        weight[place] += 1e-3
+        assert (losses[0] - losses[1]) / 2e-3 == pytest.approx(float(gradient[name][place]), rel=1e-2, abs=2e-5)
+
+
+@pytest.mark.parametrize("loss", [ppo(0.2, 0.2), kimi(-0.3, 0.3, 0.1), with_k3(ppo(0.1, 0.3), 0.5)])
+def test_losses_by_finite_differences(loss):
+    torch.manual_seed(0)
+    old, reference, advantage = (torch.randn(12, dtype=torch.float64) for _ in range(3))
+    new = (old + 0.5 * torch.randn(12)).requires_grad_()
+    assert torch.autograd.gradcheck(lambda x: loss(Tokens(x, old, advantage, reference=reference))[0], (new,))
+
+
+def test_k1_pulls_towards_the_reference():
+    """Equal advantages of zero but a KL: tokens likelier here than under the reference are pushed down, others up."""
+    tokens = Tokens(
+        *(torch.tensor(x, requires_grad=i == 0) for i, x in enumerate(([-1.0, -2.0], [-1.0, -2.0], [0.0, 0.0])))
+    )
+    tokens = dataclasses.replace(tokens, reference=torch.tensor([-3.0, -0.5]))
+    Composer2(kl=0.1).loss(tokens)[0].sum().backward()
+    assert tokens.new.grad.tolist() == pytest.approx([0.2, -0.15])
+
+
+def test_no_signal_is_counted_and_changes_nothing():
+    net = network(dtype=torch.float32)
+    student, before = learner(net, CISPO()), net.digest()
+    dull = [Group(g.task_id, g.episodes, [0.25] * 3) for g in groups()]
+    for batch in (Batch(dull), Batch([])):
+        assert student.learn(batch).metrics["no_signal"] == 1
+    assert student.version == 2 and net.digest() == before
+
+
+def test_a_gradient_that_is_not_finite_is_skipped():
+    net = network(dtype=torch.float32)
+    broken = dataclasses.replace(SFT(), loss=lambda tokens: (tokens.new * math.inf, tokens.new > 0))
+    student, before = learner(net, broken), net.digest()
+    metrics = student.learn(Batch.imitate(small())).metrics
+    assert metrics["updates_skipped"] == 1 and metrics["updates"] == 0 and metrics["no_signal"] == 0
+    assert net.digest() == before
+    student.algorithm = SFT()
+    assert math.isfinite(student.learn(Batch.imitate(small())).metrics["grad_norm"]) and net.digest() != before
+
+
+def test_schedule_and_clip():
+    net, seen = network(dtype=torch.float32), []
+    student = Learner(net, SFT(), 1e-3, schedule=lambda version: seen.append(version) or 0.0, max_grad_norm=1e-3)
+    before = net.digest()
+    assert student.learn(Batch.imitate(small())).metrics["lr"] == 0.0
+    assert net.digest() == before and seen[0] == 0
+
+
+@pytest.mark.parametrize("algorithm", TABLE[1:], ids=lambda row: row.name)
+def test_a_text_only_policy_is_refused_by_name(algorithm):
+    batch = Batch(groups())
+    segment = batch.groups[1].episodes[2].agent.segments[0]
+    segment.logprobs = [math.nan] * len(segment.tokens)
+    student = learner(network(), algorithm)
+    with pytest.raises(Unsupported, match=f"{algorithm.name} needs logprobs, episode task1/2, thread agent"):
+        student.learn(batch)
+    assert student.version == 0
+    learner(network(), SFT()).learn(batch)
+
+
+def test_greedy_is_refused():
+    batch = Batch(groups())
+    batch.groups[0].episodes[0].agent.segments[0].sampling = Sampling(temperature=0.0)
+    with pytest.raises(Unsupported, match="greedily"):
+        learner(network(), CISPO()).learn(batch)
+
+
+def test_a_temperature_is_learned_at():
+    """Tokens sampled at temperature 0.7 have ratio 1 only if the learner divides by it too."""
+    net, batch = network(), Batch(groups(count=1))
+    for made in batch.groups[0].episodes:
+        segment = made.agent.segments[0]
+        segment.sampling = Sampling(temperature=0.7)
+    _record_at(net, batch, 0.7)
+    assert gradients(learner(net, CISPO()), batch)[1]["gap_max"] < 1e-6
+
+
+@torch.no_grad()
+def _record_at(net, batch, temperature: float) -> None:
+    from trivium.nn import Packed
+
+    for segment in (e.agent.segments[0] for g in batch.groups for e in g.episodes):
+        tokens, view = torch.tensor(segment.tokens), Packed([len(segment.tokens)])
+        logits = net.logits(net.hidden(tokens, view.positions, view)) / temperature
+        said = logits[:-1].log_softmax(-1).gather(-1, tokens[1:, None])[:, 0].tolist()
+        segment.logprobs = [math.nan if math.isnan(x) else said[i - 1] for i, x in enumerate(segment.logprobs)]
+
+
+def test_refused_at_start():
+    with pytest.raises(Unsupported, match="composer2 needs a reference"):
+        Learner(network(), Composer2(), 1e-3)
+    with pytest.raises(Unsupported, match="cispo does not read"):
+        Learner(network(), CISPO(), 1e-3, reference=network())
+    with pytest.raises(InputError):
+        Learner(network(), CISPO(), 1e-3, policies="agent")
+    with pytest.raises(InputError, match="group t"):
+        Group("t", [], [1.0])
+    with pytest.raises(InputError, match="finite"):
+        Group("t", small()[:1], [math.nan])
+
+
+def test_a_sampled_token_without_context_is_a_broken_law():
+    made = small()[0]
+    made.agent.segments[0].spans = [dataclasses.replace(s, kind="sampled") for s in made.agent.segments[0].spans]
+    with pytest.raises(LawError, match="no context"):
+        lessons(Batch.imitate([made]), SFT(), {"agent"})
+
+
+def test_first_fit_decreasing():
+    bins = pack([3, 9, 5, 5, 12, 1], budget=10)
+    assert bins == [[4], [1, 5], [2, 3], [0]]
+    assert pack([], 10) == []
+
+
+def test_substeps_hold_whole_episodes_dealt_in_turn():
+    found, _ = lessons(Batch(groups()), SFT(), {"agent"})
+    parts = split(found, 4, offset=2)
+    assert [len(part) for part in parts] == [2, 2, 3, 2]
+    assert parts[2][0] is found[0] and parts[3][0] is found[1]
+
+
+def test_same_seed_same_run():
+    def run() -> str:
+        net, batch = network(dtype=torch.float32), Batch(groups())
+        record(net, [e for g in batch.groups for e in g.episodes], noise=0.1)
+        student = learner(net, CISPO(), substeps=2)
+        for _ in range(3):
+            asyncio.run(student.step(batch))
+        return net.digest()
+
+    assert run() == run()
+
+
+def test_an_algorithm_of_ones_own_is_three_functions():
+    def best_of(rewards):
+        return (rewards == rewards.max()).to(rewards.dtype)
+
+    own = Algorithm("best_of", best_of, SFT().loss, DrGRPO(length=8).normaliser)
+    batch = Batch(groups())
+    record(network(), [e for g in batch.groups for e in g.episodes])
+    assert learner(network(), own).learn(batch).metrics["updates"] == 1
