@@ -122,6 +122,18 @@ def test_as_a_script_it_reads_task_and_sample_off_the_stream():
     assert teacher.script(TASKS)(view) == teacher.next(task, messages, sample=5)
 
 
+def test_a_real_question_needs_titles_alone():
+    """A chain whose links know only their pages, as one makes it for a BEIR folder."""
+    task = TASKS[1]
+    titles = [INDEX.lines[id].partition(": ")[0] for id in task.truth["gold"]]
+    chain = [{"subject": t, "keyword": "", "object": t, "doc": "", "after": n - 1} for n, t in enumerate(titles)]
+    bare = Task(task.id, task.prompt, task.truth | {"chain": chain})
+    for seed in range(20):
+        returned, _, messages = episode(bare, replace(Imperfection(), forget=0.0), seed)
+        assert [id.rpartition(".")[0] for id in returned[:2]] == [id.rpartition(".")[0] for id in task.truth["gold"]]
+        assert all(f["arguments"].get("query", "words").strip() for turn in calls(messages) for f in turn)
+
+
 def test_a_task_without_a_chain_is_refused():
     with pytest.raises(InputError, match="no chain"):
         Teacher().next(Task("q", "Who?", {"gold": ["d"]}), [])

@@ -89,7 +89,7 @@ class World:
         return cls(documents, placed, f"{split}-{seed}-{size}")
 
     def tasks(self, count: int, hops: Sequence[int] = (1, 2, 3), seed: int = 0, wide: float = 0.0) -> list[Task]:
-        """`count` different tasks, taking the numbers in `hops` in turn; each a walk over facts that never turns back.
+        """`count` tasks, no two worded alike, taking the numbers in `hops` in turn; each walks along facts, never back.
 
         A share `wide` of them asks two unrelated one-hop questions at once. `truth` holds
 
@@ -105,16 +105,15 @@ class World:
             raise InputError(f"hops must be between 1 and 4, got {tuple(hops)}")
         rng = random.Random(f"tasks {self.name} {seed}")
         made: list[Task] = []
-        asked: set[tuple[str, ...]] = set()
+        asked: set[str] = set()
         for _ in range(50 * count + 1000):
             if len(made) == count:
                 return made
             wanted = hops[len(made) % len(hops)]
             lines = [self._walk(rng, 1) for _ in range(2)] if rng.random() < wide else [self._walk(rng, wanted)]
             task = _task(rng, f"{self.name}/{seed}/{len(made)}", lines)
-            key = tuple(task.truth["gold"]) if task else ()
-            if task and key not in asked:
-                asked.add(key)
+            if task and task.prompt not in asked:
+                asked.add(task.prompt)
                 made.append(task)
         raise InputError(f"a world of {len(self.documents)} documents has no {count} different tasks; make it larger")
 
