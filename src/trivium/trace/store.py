@@ -8,6 +8,7 @@ from pathlib import Path
 from sqlalchemy import Column, Float, Integer, LargeBinary, MetaData, String, Table, create_engine, event, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DatabaseError
+from sqlalchemy.schema import CreateIndex, CreateTable
 
 from trivium.errors import CorruptError
 from trivium.trace.codec import decode, encode
@@ -49,9 +50,17 @@ class Store:
             event.listen(self._engine, "connect", _write_ahead)
         self._insert = (postgresql if self._engine.dialect.name == "postgresql" else sqlite).insert
         try:
-            _meta.create_all(self._engine)
+            self._make_tables()
         except DatabaseError as error:
             raise CorruptError(f"{self.url} is no episode store: {error.orig}") from error
+
+    def _make_tables(self) -> None:
+        """By name and only if missing: several processes may open a new store at once."""
+        with self._engine.begin() as connection:
+            for table in _meta.sorted_tables:
+                connection.execute(CreateTable(table, if_not_exists=True))
+                for index in table.indexes:
+                    connection.execute(CreateIndex(index, if_not_exists=True))
 
     def write(self, episodes: Iterable[Episode], scores: Iterable[Score] = ()) -> None:
         """Append episodes and scores, all or nothing. Scores of an episode that was already there are not added again."""
@@ -106,6 +115,6 @@ def _columns(score: Score) -> dict:
 
 def _write_ahead(connection, _record) -> None:
     """WAL: readers never block the writer, and a killed writer leaves the last committed transaction."""
+    connection.execute("PRAGMA busy_timeout=30000")
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=NORMAL")
-    connection.execute("PRAGMA busy_timeout=30000")

@@ -1,0 +1,38 @@
+# Two commands: `make demo` trains a search agent in ten minutes, `make test` says whether all promises hold.
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin
+export OMP_NUM_THREADS := 1
+export TOKENIZERS_PARALLELISM := false
+export HF_HUB_OFFLINE := 1
+
+.PHONY: demo demo-short test slow lint clean
+
+demo: $(VENV)/ready
+	$(RUN)/trivium train search --out runs/demo
+
+demo-short: $(VENV)/ready
+	rm -rf runs/short
+	$(RUN)/trivium train search --out runs/short --warmup 800 --sft-steps 50 --steps 16 --eval-tasks 128
+	$(RUN)/python -m tests.rises runs/short
+
+test: $(VENV)/ready
+	$(RUN)/ruff check src tests benchmarks examples bases
+	$(RUN)/python -m pytest -m "not slow"
+
+slow: $(VENV)/ready
+	$(RUN)/python -m pytest -m slow -s
+
+lint: $(VENV)/ready
+	$(RUN)/ruff check --fix src tests benchmarks examples bases
+	$(RUN)/ruff format src tests benchmarks examples bases
+
+# torch first and on its own: otherwise another package may bring a build for CUDA, of several GB
+$(VENV)/ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(RUN)/pip install -q --disable-pip-version-check torch==2.13.0
+	$(RUN)/pip install -q --disable-pip-version-check -e ".[search,endpoint,track,dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist

@@ -1,0 +1,80 @@
+"""What a run will take, before it is begun: memory and tokens by arithmetic, time from a few seconds of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import torch
+
+from trivium.agents.search.recipe import Parts, Search
+from trivium.agents.search.train import EVERY, GLANCE, SFT_BATCH
+from trivium.engine import Engine
+from trivium.nn import Network
+from trivium.policy import View
+from trivium.trace import Sampling
+from trivium.train import SFT, Batch, Learner
+
+_FILLED = 0.6
+"""Share of the window that an episode fills in the end (measured on the demo: 0.55 to 0.65)."""
+
+
+def estimate(recipe: Search) -> str:
+    """The run's memory, tokens and time, as text. Measures one learner step and one batch of replies here."""
+    torch.set_num_threads(1)
+    parts, network = Parts(recipe), Network.load(recipe.model)
+    episode = int(_FILLED * parts.window.budget)
+    learned = recipe.sft_steps * SFT_BATCH * episode + recipe.steps * recipe.groups * recipe.size * episode
+    evaluated = 5 * len(parts.heldout_tasks) + GLANCE * recipe.steps // EVERY
+    sampled = (recipe.steps * recipe.groups * recipe.size + evaluated) * episode
+    learn, speak = _learn_rate(parts, network), _speak_rate(parts, network)
+    minutes = (learned / learn + sampled / speak) / recipe.workers / 60
+    parameters = sum(p.numel() for p in network.parameters())
+    slots = max(8, recipe.groups * recipe.size // recipe.workers)
+    return (
+        f"model      {parameters / 1e6:.2f}M parameters, window {parts.window.budget} tokens\n"
+        f"memory     {recipe.workers} x {(_weights(network) + _cache(network, slots, parts.window.budget)) / 2**30:.2f} GiB "
+        f"(weights, gradients, AdamW, a copy to speak with, {slots} slots of keys and values) + libraries\n"
+        f"tokens     {learned / 1e6:.1f}M to learn from, {sampled / 1e6:.1f}M to sample and read\n"
+        f"speed      {learn:,.0f} learned and {speak:,.0f} sampled or read tokens/s a worker, measured now\n"
+        f"time       about {minutes:.0f} minutes on {recipe.workers} workers"
+    )
+
+
+def _weights(network: Network) -> int:
+    return sum(p.numel() * p.element_size() for p in network.parameters()) * 5
+
+
+def _cache(network: Network, slots: int, context: int) -> int:
+    config = network.config
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return 2 * config.num_hidden_layers * slots * config.num_key_value_heads * (context + 256) * head * 4
+
+
+def _learn_rate(parts: Parts, network: Network) -> float:
+    """Tokens a second of one learner step on a few teacher episodes."""
+    harness, tasks = parts.harness(), parts.train_tasks[:SFT_BATCH]
+
+    async def teach():
+        return await asyncio.gather(*(harness.run(task, parts.teacher) for task in tasks))
+
+    batch = Batch.imitate(asyncio.run(teach()))
+    learner = Learner(network, SFT(), 0.0)
+    learner.learn(batch)
+    began = time.perf_counter()
+    return learner.learn(batch).metrics["tokens_seen"] / (time.perf_counter() - began)
+
+
+def _speak_rate(parts: Parts, network: Network) -> float:
+    """Tokens a second of the engine, prompts and replies together, with 32 requests at once."""
+    engine = Engine(network, renderer=parts.renderer, slots=32, context=parts.window.budget)
+    prompts = [[(7 * n + place) % 256 for place in range(parts.window.budget // 2)] for n in range(32)]
+
+    async def speak():
+        views = [View(prompt, (), (), (0, "estimate", n, "0", 0)) for n, prompt in enumerate(prompts)]
+        return await asyncio.gather(*(engine.speak(view, Sampling(max_tokens=32)) for view in views))
+
+    began = time.perf_counter()
+    replies = asyncio.run(speak())
+    tokens = sum(map(len, prompts)) + sum(len(reply.tokens) for reply in replies)
+    return tokens / (time.perf_counter() - began)

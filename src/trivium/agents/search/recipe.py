@@ -1,0 +1,200 @@
+"""The recipe: one dataclass that says what a run is, and what is built from it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from trivium.agents.search.reward import SearchReward
+from trivium.agents.search.teacher import Imperfection, Teacher
+from trivium.agents.search.tools import BRIEF, PROMPT, search_tools
+from trivium.corpus import Corpus, open_embedder, read_documents
+from trivium.errors import InputError
+from trivium.harness import Harness, Limits, Window
+from trivium.policy import Endpoint, Policy, Renderer, Scripted
+from trivium.tasks.beir import beir_tasks
+from trivium.tasks.curriculum import two_phases
+from trivium.tasks.world import World, corpus_documents
+from trivium.trace import Sampling, Task
+from trivium.train import CISPO, DAPO, GRPO, GSPO, Algorithm, DrGRPO, Kimi
+
+NANO = Path(__file__).parents[2] / "assets" / "nano"
+"""The nano base that the package carries."""
+
+ALGORITHMS = {"cispo": CISPO, "dr_grpo": DrGRPO, "grpo": GRPO, "dapo": DAPO, "gspo": GSPO, "kimi": Kimi}
+
+
+@dataclass(frozen=True)
+class Search:
+    """Train an agent to search, as Context-1 was: a warm-up on a teacher's episodes, then RL in the same harness.
+
+    Without --corpus it learns on a generated world whose facts are known; with --corpus on the questions of a folder in
+    the BEIR layout. Run the same command again to go on with a run that was stopped.
+    """
+
+    out: str = "runs/search"
+    """the run's folder"""
+    model: str = str(NANO)
+    """a model folder, or a name in the local Hugging Face cache; default: the nano base in the package"""
+    corpus: str = ""
+    """a folder in the BEIR layout with qrels/train.tsv and qrels/test.tsv; default: a generated world"""
+    seed: int = 0
+    """decides everything that is drawn"""
+    window: int = 0
+    """tokens of context the agent may hold; default: 640 for the generated world, 3072 for passages"""
+    warmup: int = 1600
+    """questions that the teacher answers for the warm-up"""
+    teacher: str = ""
+    """base URL and model of an OpenAI-compatible teacher, as URL#MODEL; default: a scripted expert that errs on purpose"""
+    sft_steps: int = 160
+    """steps of the warm-up, 32 episodes each"""
+    steps: int = 60
+    """steps of RL"""
+    groups: int = 16
+    """questions a step"""
+    size: int = 8
+    """attempts at each question: they share a baseline"""
+    algorithm: Literal["cispo", "dr_grpo", "grpo", "dapo", "gspo", "kimi"] = "cispo"
+    """a row of docs/algorithms.md"""
+    substeps: int = 2
+    """optimizer updates a step"""
+    sft_lr: float = 2e-3
+    """learning rate of the warm-up"""
+    lr: float = 5e-4
+    """learning rate of RL"""
+    eval_tasks: int = 256
+    """held-out questions at the end"""
+    workers: int = 2
+    """equal processes of one thread each"""
+
+    def fields(self) -> dict[str, Any]:
+        """What the run's folder keeps of it: all but where that folder is."""
+        return {name: value for name, value in asdict(self).items() if name != "out"}
+
+    @classmethod
+    def of(cls, kept: dict[str, Any], out: str) -> Search:
+        """The recipe that a run's folder keeps."""
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(kept.keys() - known):
+            raise InputError(f"{out} was made by another Trivium: its recipe has a field {unknown[0]!r}")
+        return cls(out=out, **kept)
+
+
+class Parts:
+    """What a recipe is built of, each part made when first asked for."""
+
+    def __init__(self, recipe: Search) -> None:
+        self.recipe = recipe
+
+    @cached_property
+    def renderer(self) -> Renderer:
+        return Renderer.load(self.recipe.model)
+
+    @cached_property
+    def real(self) -> bool:
+        """Whether the corpus is one of passages that people wrote."""
+        return bool(self.recipe.corpus)
+
+    @cached_property
+    def window(self) -> Window:
+        budget = self.recipe.window or (3072 if self.real else 640)
+        return Window(budget, soft=0.5, hard=0.85, reply=64)
+
+    @cached_property
+    def worlds(self) -> tuple[World, World]:
+        """One to learn in and one, with other names and other facts, to be measured in."""
+        return World.make(self.recipe.seed, 600, "train"), World.make(self.recipe.seed, 600, "heldout")
+
+    def harness(self, heldout: bool = False) -> Harness:
+        """The one harness: for the teacher, for RL, for evaluation and for serving."""
+        return harness_on(self._corpora[heldout and not self.real], self.window)
+
+    @cached_property
+    def _corpora(self) -> list[Corpus]:
+        if self.real:
+            return [open_corpus(self.recipe.corpus, self.window)]
+        return [Corpus.build(corpus_documents(world.documents)) for world in self.worlds]
+
+    @cached_property
+    def train_tasks(self) -> list[Task]:
+        """The questions of the warm-up and RL."""
+        if self.real:
+            return _with_chain(beir_tasks(self.recipe.corpus, "train"), self._corpora[0])
+        return self.worlds[0].tasks(max(self.recipe.warmup, self.recipe.groups * self.recipe.steps), (1, 2, 3), self.recipe.seed)
+
+    @cached_property
+    def rl_tasks(self) -> list[Task]:
+        """The questions of RL in order: easy ones first (reports.md 3.6)."""
+        easy, hard = two_phases(self.train_tasks, seed=self.recipe.seed)
+        half = self.recipe.groups * self.recipe.steps // 2
+        return [*_cycle(easy, half), *_cycle(hard, half + self.recipe.groups)]
+
+    @cached_property
+    def heldout_tasks(self) -> list[Task]:
+        """The questions that decide: never learned from, in the generated world about other names too."""
+        if self.real:
+            return beir_tasks(self.recipe.corpus, "test")[: self.recipe.eval_tasks]
+        return self.worlds[1].tasks(self.recipe.eval_tasks, (1, 2, 3), self.recipe.seed)
+
+    @cached_property
+    def sampling(self) -> Sampling:
+        return Sampling(temperature=1.0, max_tokens=self.window.reply)
+
+    def scorer(self, step: int) -> SearchReward:
+        """β anneals from 4 to 2 on a line over RL (the shape is ours: reports.md 3.6 gives the ends)."""
+        return SearchReward(beta=4 - 2 * min(1.0, step / max(1, self.recipe.steps - 1)))
+
+    @cached_property
+    def algorithm(self) -> Algorithm:
+        return ALGORITHMS[self.recipe.algorithm]()
+
+    @cached_property
+    def teacher(self) -> Policy:
+        """The scripted expert that is wrong on purpose, or an endpoint."""
+        if self.recipe.teacher:
+            url, _, model = self.recipe.teacher.partition("#")
+            if not model:
+                raise InputError(f"--teacher {self.recipe.teacher!r} names no model: write URL#MODEL")
+            return Endpoint(url, model, self.renderer, name="teacher")
+        return Scripted(Teacher(Imperfection(), self.recipe.seed).script(self.train_tasks), self.renderer, name="teacher")
+
+    @cached_property
+    def expert(self) -> Policy:
+        """The perfect script on the held-out questions: the ceiling."""
+        return Scripted(Teacher(Imperfection.none()).script(self.heldout_tasks), self.renderer, name="expert")
+
+
+def open_corpus(path: str, window: Window) -> Corpus:
+    """A person's documents (a folder, a JSONL file, the BEIR layout) in chunks that suit the window, with the offline
+    embedder, whose vectors are cached."""
+    return Corpus.build(read_documents(path), embedder=open_embedder("minilm"), chunk_words=window.budget // 20)
+
+
+def harness_on(corpus: Corpus, window: Window) -> Harness:
+    """The search agent's harness on any corpus. A small window gets the brief prompt, and no schemas to fill it."""
+    brief = window.budget < 8192
+    results = 4
+    return Harness(
+        search_tools(corpus, results), window, BRIEF if brief else PROMPT, Limits(turns=10 if brief else 64), specs=not brief
+    )
+
+
+def _with_chain(tasks: list[Task], corpus: Corpus) -> list[Task]:
+    """Real questions with what the scripted teacher needs: a link for each gold document, found by its title."""
+    return [Task(task.id, task.prompt, {**task.truth, "chain": _chain(task, corpus)}) for task in tasks]
+
+
+def _chain(task: Task, corpus: Corpus) -> list[dict[str, Any]]:
+    titles = [corpus.read(doc)[0].title for doc in task.truth["gold"]]
+    asked = task.prompt.lower()
+    ordered = sorted(range(len(titles)), key=lambda i: titles[i].lower() not in asked)  # named in the question: first
+    return [
+        {"subject": titles[i], "keyword": "", "object": titles[i], "doc": task.truth["gold"][i], "after": place - 1 if place else -1}
+        for place, i in enumerate(ordered)
+    ]
+
+
+def _cycle(tasks: list[Task], count: int) -> list[Task]:
+    return [tasks[number % len(tasks)] for number in range(count)]

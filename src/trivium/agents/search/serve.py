@@ -1,0 +1,115 @@
+"""The trained agent outside training: measured, exported, asked."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from trivium.agents.search.recipe import Parts, Search, harness_on, open_corpus
+from trivium.agents.search.reward import cited
+from trivium.engine import Engine
+from trivium.errors import InputError
+from trivium.eval import Result, evaluate
+from trivium.harness import Snapshot
+from trivium.loops import Run
+from trivium.tasks.beir import beir_tasks
+from trivium.trace import Call, Episode, Prune, Sampling, Task
+
+
+def trained(run: str | Path) -> Path:
+    """The weights of a run that has ended. InputError while it has not."""
+    model = Run.open(run).folder / "model"
+    if not model.is_dir():
+        raise InputError(f"{run} has no trained model yet: finish it with the command that began it")
+    return model
+
+
+def exported(run: str | Path, folder: str | Path) -> Path:
+    """A copy of the run's weights in `folder`, which must be new or empty."""
+    model, folder = trained(run), Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} is not empty: name a new folder to export to")
+    shutil.copytree(model, folder, dirs_exist_ok=True)
+    return folder
+
+
+def measure(run: str, corpus: str, tasks: int, split: str, greedy: bool, seed: int) -> str:
+    """Held-out scores with 95% intervals as lines of text."""
+    parts = Parts(Search.of(Run.open(run).recipe(), run))
+    engine = Engine(trained(run), renderer=parts.renderer, context=parts.window.budget)
+    harness = harness_on(open_corpus(corpus, parts.window), parts.window) if corpus else parts.harness(heldout=True)
+    questions = (beir_tasks(corpus, split) if corpus else parts.heldout_tasks)[:tasks]
+    sampling = Sampling(temperature=0.0 if greedy else 1.0, max_tokens=parts.window.reply)
+    result, _ = asyncio.run(evaluate(harness, questions, engine, parts.scorer(parts.recipe.steps), sampling=sampling, seed=seed))
+    return _lines(result)
+
+
+def _lines(result: Result) -> str:
+    rows = [f"{len(result.tasks)} questions"]
+    for name in sorted(result.scores):
+        mean, low, high = result.interval(name)
+        rows.append(f"{name:20} {mean:8.3f}   [{low:.3f}, {high:.3f}]")
+    return "\n".join(rows)
+
+
+def answer(run: str, question: str, corpus: str, greedy: bool = True) -> Iterator[str]:
+    """What the agent does, line by line as it does it, then the ranked documents with their quotes.
+
+    Raises InputError for a run without weights, or documents that cannot be read.
+    """
+    parts = Parts(Search.of(Run.open(run).recipe(), run))
+    engine = Engine(trained(run), renderer=parts.renderer, slots=1, context=parts.window.budget)
+    harness = harness_on(open_corpus(corpus, parts.window), parts.window)
+    sampling = Sampling(temperature=0.0 if greedy else 1.0, max_tokens=parts.window.reply)
+    said: asyncio.Queue[str | None] = asyncio.Queue()
+    shown = 0
+
+    def tell(snapshot: Snapshot) -> None:
+        nonlocal shown
+        calls = snapshot.context.thread.calls
+        for call in calls[shown:]:
+            said.put_nowait(_told(call))
+        shown = len(calls)
+
+    async def attempt() -> Episode:
+        try:
+            return await harness.run(Task("ask", question), engine, sampling=sampling, on_turn=tell)
+        finally:
+            said.put_nowait(None)
+
+    loop = asyncio.new_event_loop()
+    try:
+        running = loop.create_task(attempt())
+        while (line := loop.run_until_complete(said.get())) is not None:
+            yield line
+        yield from _found(loop.run_until_complete(running))
+    finally:
+        loop.close()
+
+
+def _told(call: Call) -> str:
+    """One call and what came of it."""
+    asked = ", ".join(str(value).strip() for value in call.arguments.values())
+    lines = [f"→ {call.name}({asked})"]
+    lines += [f"    error: {call.error}"] if call.error else [f"    {piece.text.strip()}" for piece in call.pieces]
+    return "\n".join(lines)
+
+
+def _found(episode: Episode) -> Iterator[str]:
+    """The ranked documents, each with the passage that was cited."""
+    thread = episode.agent
+    pieces = {piece.ref: piece for call in thread.calls for piece in call.pieces if piece.ref}
+    pruned = sum(len(op.chunks) for op in episode.ops if isinstance(op, Prune))
+    used = max(len(segment.tokens) for segment in thread.segments)
+    yield f"\n{thread.turns} turns, {len(thread.calls)} calls, {pruned} passages pruned, {used} tokens at most"
+    if thread.stop and thread.stop.reason != "finished":
+        yield f"it stopped without an answer: {thread.stop.reason} ({thread.stop.detail})"
+    known = [ref for ref in cited(thread) if ref in pieces]
+    if not known:
+        yield "no document was returned"
+    for number, ref in enumerate(known, 1):
+        document = pieces[ref].source.rpartition(":")[0]
+        quote = pieces[ref].text.strip().removesuffix(ref).strip()
+        yield f"{number}. {document}\n   “{quote}”"

@@ -1,0 +1,297 @@
+"""The whole line: base, teacher, warm-up, RL, and what it came to. Every rank walks it; rank 0 writes and talks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
+
+from trivium.agents.search.recipe import Parts, Search
+from trivium.agents.search.reward import SearchReward
+from trivium.engine import Engine
+from trivium.errors import InputError
+from trivium.eval import Result, evaluate
+from trivium.fleet import Rank, launch
+from trivium.loops import Event, Run, rl, rollouts, sft
+from trivium.loops.run import read_json, write_json
+from trivium.nn import Network
+from trivium.policy import Policy
+from trivium.reward import opinions, score
+from trivium.tasks.filter import Scored, keep
+from trivium.trace import Episode, Sampling, Store, Task
+from trivium.train import SFT, Checkpoints, Learner
+from trivium.weights import publish
+
+SFT_BATCH = 32
+EVERY = 10  # steps between checkpoints, and between looks at held-out tasks
+GLANCE = 64  # held-out tasks of such a look
+METRICS = ("f1", "output_recall", "trajectory_recall", "answer_found", "format_valid", "prune_rate", "prune_accuracy")
+SHOWN = (*METRICS, "reward", "precision", "returned", "turns", "calls_per_turn", "searches", "tokens", "finished")
+
+
+class Watcher(Protocol):
+    """Who shows a person how far we are."""
+
+    def stage(self, name: str, total: int) -> None: ...
+
+    def advance(self, n: int = 1, **numbers: float) -> None: ...
+
+
+def train(recipe: Search, watch: Callable[[], Any]) -> None:
+    """Run the recipe to its end, from where it was stopped. `watch` makes the Watcher of rank 0 (a context manager)."""
+    check(recipe)
+    launch(_walk, recipe.workers, recipe, watch)
+
+
+def check(recipe: Search) -> None:
+    """What can be known to be wrong before anything starts."""
+    for name in ("warmup", "sft_steps", "groups", "size", "eval_tasks", "workers", "substeps"):
+        if getattr(recipe, name) < 1:
+            raise InputError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(recipe, name)}")
+    if recipe.groups < recipe.workers:
+        raise InputError(f"--groups {recipe.groups} cannot be shared by --workers {recipe.workers}")
+
+
+def _walk(rank: Rank, recipe: Search, watch: Callable[[], Any]) -> None:
+    if rank.first:
+        Run.begin(recipe.out, recipe.fields())
+    rank.barrier()
+    with watch() if rank.first else _Silent() as watcher:
+        asyncio.run(_Line(rank, recipe, watcher).walk())
+
+
+class _Silent:
+    """The Watcher of all ranks but the first."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_) -> None:
+        pass
+
+    def stage(self, name: str, total: int) -> None:
+        pass
+
+    def advance(self, n: int = 1, **numbers: float) -> None:
+        pass
+
+
+@dataclass
+class _Line:
+    """One rank's walk."""
+
+    rank: Rank
+    recipe: Search
+    watcher: Watcher
+    parts: Parts = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.parts, self.run = Parts(self.recipe), Run(self.recipe.out)
+        if self.rank.first:  # makes what the others then find: the store, and the corpus' vectors in the cache
+            Store(self.run.folder / "episodes.db").close()
+            self.parts.harness()
+        self.rank.barrier()
+        self.store = Store(self.run.folder / "episodes.db")
+        self.checkpoints = Checkpoints(self.run.folder / "checkpoints")
+        self.network = Network.load(self.recipe.model)
+        self.engine = Engine(
+            Network.load(self.recipe.model),
+            renderer=self.parts.renderer,
+            slots=max(8, self.recipe.groups * self.recipe.size // self.recipe.workers),
+            context=self.parts.window.budget,
+        )
+        self.probe = self.parts.renderer.opening([{"role": "user", "content": self.parts.train_tasks[0].prompt}])
+
+    async def walk(self) -> None:
+        stage, step = self._resume()
+        if stage == "sft":
+            await self._evaluate("base")
+            await self._warm_up(step)
+            stage, step = "rl", 0
+        await self._evaluate("sft")
+        await self._evaluate("sft_greedy", greedy=True)
+        await self._reinforce(step)
+        await self._evaluate("rl")
+        await self._evaluate("rl_greedy", greedy=True)
+        await self._evaluate("expert", policy=None if self.parts.real else self.parts.expert)
+        if self.rank.first:
+            self._conclude()
+        self.rank.barrier()
+
+    # --- the stages
+
+    async def _warm_up(self, first: int) -> None:
+        episodes = await self._teacher()
+        learner = self._learner("sft")
+        self.watcher.stage("warm-up", self.recipe.sft_steps)
+        self.watcher.advance(first)
+        async for event in sft(
+            learner, episodes, steps=self.recipe.sft_steps, size=SFT_BATCH, seed=self.recipe.seed, first=first, rank=self.rank
+        ):
+            self._tell(event, loss=event.metrics["loss"])
+            self._save(learner, "sft", event.step, last=event.step == self.recipe.sft_steps)
+        publish(learner.network, learner.version, self.engine, self.probe)
+
+    async def _teacher(self) -> list[Episode]:
+        """The teacher's episodes that pass Context-1's filter. Made by rule, so every rank makes the same."""
+        tasks = [self.parts.train_tasks[n % len(self.parts.train_tasks)] for n in range(self.recipe.warmup)]
+        self.watcher.stage("teacher", len(tasks))
+        sample = [number // len(self.parts.train_tasks) for number in range(len(tasks))]
+        gate = asyncio.Semaphore(16)
+
+        async def attempt(task: Task, sample: int) -> Episode:
+            async with gate:
+                harness, id = self.parts.harness(), f"teacher/{task.id}/{sample}"
+                episode = await harness.run(task, self.parts.teacher, sample=sample, seed=self.recipe.seed, id=id)
+            self.watcher.advance()
+            return episode
+
+        episodes = await asyncio.gather(*(attempt(*pair) for pair in zip(tasks, sample, strict=True)))
+        scores = await score(episodes, self.parts.scorer(0))
+        if self.rank.first:
+            self._store(episodes, scores)
+        return filtered(episodes, scores, self.recipe.seed)
+
+    async def _reinforce(self, first: int) -> None:
+        learner = self._learner("rl")
+        publish(learner.network, learner.version, self.engine, self.probe)
+        self.watcher.stage("RL", self.recipe.steps)
+        self.watcher.advance(first)
+        source = rollouts(
+            self.parts.harness(), self.parts.rl_tasks, self.engine, self.parts.scorer, groups=self.recipe.groups,
+            size=self.recipe.size, steps=self.recipe.steps, first=first, seed=self.recipe.seed, sampling=self.parts.sampling,
+            store=self.store, rank=self.rank,
+        )  # fmt: skip
+        if first == 0:
+            await self._glance(0)
+        async for event in rl(source, learner, self.engine, self.probe, first=first, rank=self.rank):
+            self._tell(event, reward=event.metrics["reward"], recall=event.metrics["output_recall"])
+            if event.step % EVERY == 0 and event.step < self.recipe.steps:
+                await self._glance(event.step)
+            self._save(learner, "rl", event.step, last=event.step == self.recipe.steps)
+
+    async def _glance(self, step: int) -> None:
+        """A look at a few held-out tasks while training, sampled as in training."""
+        result, _ = await self._attempt(self.parts.heldout_tasks[:GLANCE], self.engine, self.parts.sampling, f"glance/{step}")
+        if self.rank.first:
+            self.run.log(Event("rl_eval", step, result.means()))
+
+    async def _evaluate(self, name: str, greedy: bool = False, policy: Policy | None = None) -> None:
+        """Attempt all held-out tasks once and keep the result; one that is kept already is not made again."""
+        path = self.run.result(name)
+        if any(self.rank.gather(path.exists())) or (name == "expert" and policy is None):
+            return
+        sampling = Sampling(temperature=0.0, max_tokens=self.parts.window.reply) if greedy else self.parts.sampling
+        self.watcher.stage(f"evaluate {name}", len(self.rank.share(self.parts.heldout_tasks)))
+        result, episodes = await self._attempt(self.parts.heldout_tasks, policy or self.engine, sampling, f"eval/{name}", True)
+        self._store(episodes, await score(episodes, self._judge))
+        if self.rank.first:
+            write_json(path, asdict(result))
+        self.rank.barrier()
+
+    async def _attempt(self, tasks: Sequence[Task], policy: Policy, sampling: Sampling, prefix: str, shown: bool = False):
+        """This rank's share, attempted; every rank gets the whole result, and its own episodes."""
+        mine, harness = self.rank.share(tasks), self.parts.harness(heldout=True)
+        part, episodes = await evaluate(
+            harness, mine, policy, self._judge, sampling=sampling, seed=self.recipe.seed + 1, prefix=prefix,
+            at_once=self.engine.cache.leased.size, progress=self.watcher.advance if shown else None,
+        )  # fmt: skip
+        return Result.merge(self.rank.gather(part)), episodes
+
+    @property
+    def _judge(self) -> SearchReward:
+        """Held-out episodes are all judged by the reward that RL ends with."""
+        return self.parts.scorer(self.recipe.steps)
+
+    # --- the books
+
+    def _learner(self, stage: str) -> Learner:
+        """The learner of a stage, as its last checkpoint left it."""
+        recipe, start = self.recipe, self.recipe.sft_steps
+        if stage == "sft":
+            learner = Learner(self.network, SFT(), recipe.sft_lr, schedule=lambda v: _warm_then_down(v, recipe.sft_steps))
+        else:
+            learner = Learner(
+                self.network,
+                self.parts.algorithm,
+                recipe.lr,
+                substeps=recipe.substeps,
+                schedule=lambda v: min(1.0, (v - start + 1) / 5),
+            )
+        loaded = self.checkpoints.load(learner) if self.checkpoints.folders() else None
+        if loaded and loaded.user["stage"] != stage:  # the stage before ended here: its weights, none of its momentum
+            learner.optimizer.state.clear()
+        return learner
+
+    def _resume(self) -> tuple[str, int]:
+        """The stage and step to go on from; what the books say beyond it is struck out, for it will be done again."""
+        probe = Learner(self.network, SFT(), 0.0)
+        loaded = self.checkpoints.load(probe) if self.checkpoints.folders() else None
+        stage, step = (loaded.user["stage"], loaded.user["step"]) if loaded else ("sft", 0)
+        if stage == "sft" and step == self.recipe.sft_steps:
+            stage, step = "rl", 0
+        if self.rank.first:
+            self.run.forget_after("rl", step if stage == "rl" else -1)
+            if stage == "sft":
+                self.run.forget_after("sft", step)
+        self.rank.barrier()
+        return stage, step
+
+    def _save(self, learner: Learner, stage: str, step: int, last: bool) -> None:
+        if self.rank.first and (last or step % EVERY == 0):
+            self.checkpoints.save(learner, {"stage": stage, "step": step})
+        if last or step % EVERY == 0:
+            self.rank.barrier()
+
+    def _tell(self, event: Event, **numbers: float) -> None:
+        if self.rank.first:
+            self.run.log(event)
+        self.watcher.advance(1, **numbers)
+
+    def _store(self, episodes: Sequence[Episode], scores: Sequence[dict[str, float]]) -> None:
+        named = [s for e, found in zip(episodes, scores, strict=True) for s in opinions(e.id, found, "SearchReward")]
+        self.store.write(episodes, named)
+
+    def _conclude(self) -> None:
+        model = self.run.folder / "model"
+        if not model.exists():
+            self.network.save(model)
+        write_json(self.run.folder / "summary.json", summarize(self.run))
+
+
+def filtered(episodes: Sequence[Episode], scores: Sequence[dict[str, float]], seed: int) -> list[Episode]:
+    """Context-1's filter (tasks/filter.py) on scored teacher episodes. InputError when nothing passes."""
+    records = [
+        Scored(e.id, f"{e.task.id}/{e.sample}", s["trajectory_recall"], s["output_recall"], s["format_valid"] < 1.0)
+        for e, s in zip(episodes, scores, strict=True)
+    ]
+    passed = {record.id for record in keep(records, seed)}
+    kept = [episode for episode in episodes if episode.id in passed]
+    if not kept:
+        raise InputError(f"none of the teacher's {len(episodes)} episodes passes the filter: is it the right teacher?")
+    return kept
+
+
+def summarize(run: Run) -> dict[str, Any]:
+    """The table: means, 95% intervals, and RL over SFT paired task by task."""
+    found = {name: Result(**read_json(run.result(name))) for name in ("base", "sft", "sft_greedy", "rl", "rl_greedy", "expert")
+             if run.result(name).exists()}  # fmt: skip
+    paired = {
+        f"{after}_minus_{before}": {name: list(found[after].minus(found[before], name)) for name in SHOWN if _both(found, after, before, name)}
+        for after, before in (("rl", "sft"), ("rl_greedy", "sft_greedy"))
+    }
+    means = {policy: {name: result.means().get(name) for name in SHOWN} for policy, result in found.items()}
+    intervals = {p: {name: list(r.interval(name)) for name in SHOWN if name in r.scores} for p, r in found.items()}
+    tasks = len(found["rl"].tasks)
+    return {**means, "intervals": intervals, "paired": paired, "tasks": tasks, "recipe": run.recipe()}
+
+
+def _both(found: dict[str, Result], after: str, before: str, name: str) -> bool:
+    return name in found[after].scores and name in found[before].scores
+
+
+def _warm_then_down(version: int, steps: int) -> float:
+    """A tenth of the steps up, then down on a line to a tenth."""
+    up = max(1, steps // 10)
+    return (version + 1) / up if version < up else max(0.1, 1 - 0.9 * (version - up) / max(1, steps - up))

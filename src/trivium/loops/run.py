@@ -1,0 +1,129 @@
+"""A run's folder: what was asked, what happened, and where to go on.
+
+    runs/demo/
+      recipe.json        the recipe's fields; going on with other fields is refused
+      metrics.jsonl      one event a line
+      episodes.db        the store: every episode of training and evaluation, with its scores
+      checkpoints/       the learner's last good states
+      results/           one JSON per evaluation, with per-task scores
+      model/             the trained weights as a Hugging Face folder
+      summary.json       the table;  curve.png  the picture
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from trivium.errors import CorruptError, InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened in a loop: `kind` sft, rl or eval, the step it happened at, and its numbers."""
+
+    kind: str
+    step: int
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class Run:
+    """One run's folder, new or to be gone on with. Nothing in it is ever half-written (law 9)."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    @classmethod
+    def begin(cls, folder: str | Path, recipe: dict[str, Any]) -> Run:
+        """A run with this recipe: a new one, or the one already there if it has the same.
+
+        Raises InputError if the folder holds something else, or a run whose recipe differs (naming the field).
+        """
+        run = cls(folder)
+        run.folder.mkdir(parents=True, exist_ok=True)
+        if (run.folder / "recipe.json").exists():
+            run._same(recipe)
+        elif any(run.folder.iterdir()):
+            raise InputError(f"{run.folder} is not empty and no run: give another folder with --out")
+        else:
+            write_json(run.folder / "recipe.json", recipe)
+        return run
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Run:
+        """A run that is there. InputError if it is none."""
+        run = cls(folder)
+        if not (run.folder / "recipe.json").is_file():
+            raise InputError(f"{run.folder} is no run: no recipe.json there (make one with `trivium train search`)")
+        run.recipe()
+        return run
+
+    def recipe(self) -> dict[str, Any]:
+        return read_json(self.folder / "recipe.json")
+
+    def _same(self, recipe: dict[str, Any]) -> None:
+        old = self.recipe()
+        wanted = json.loads(json.dumps(recipe))
+        for name in wanted.keys() | old.keys():
+            if old.get(name) != wanted.get(name):
+                raise InputError(
+                    f"{self.folder} was begun with {name}={old.get(name)!r}, not {wanted.get(name)!r}: "
+                    f"go on with the same recipe, or give another folder with --out"
+                )
+
+    def log(self, event: Event) -> None:
+        """Append one event, flushed before we go on."""
+        with open(self.folder / "metrics.jsonl", "a") as file:
+            file.write(json.dumps(asdict(event)) + "\n")
+
+    def events(self) -> list[Event]:
+        """All events so far. A last line torn by a kill is left out; any other bad line is a CorruptError by number."""
+        return list(self._events())
+
+    def _events(self) -> Iterator[Event]:
+        path = self.folder / "metrics.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        for number, line in enumerate(lines, 1):
+            try:
+                yield Event(**json.loads(line))
+            except (json.JSONDecodeError, TypeError) as error:
+                if number < len(lines):
+                    raise CorruptError(f"{path}, line {number} is no event: {error}") from error
+
+    def forget_after(self, kind: str, step: int) -> None:
+        """Drop events of `kind` (and evaluations of it) beyond `step`: the run goes on from there and repeats them."""
+        events = self.events()
+        kept = [event for event in events if event.kind not in (kind, f"{kind}_eval") or event.step <= step]
+        if len(kept) < len(events):
+            write_text(self.folder / "metrics.jsonl", "".join(json.dumps(asdict(event)) + "\n" for event in kept))
+
+    def result(self, name: str) -> Path:
+        """Where the evaluation `name` is kept."""
+        (self.folder / "results").mkdir(exist_ok=True)
+        return self.folder / "results" / f"{name}.json"
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_text(path, json.dumps(value, indent=1) + "\n")
+
+
+def read_json(path: Path) -> Any:
+    """CorruptError naming the file if it is no JSON."""
+    try:
+        return json.loads(path.read_text())
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise CorruptError(f"{path} is torn or no JSON: {error}") from error
+
+
+def write_text(path: Path, text: str) -> None:
+    """The whole file or the old one, whatever kills us between."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with open(temporary, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)

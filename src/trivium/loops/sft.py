@@ -1,0 +1,30 @@
+"""Imitation: the same learner, fed with a teacher's episodes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator, Sequence
+
+from trivium.fleet import Rank
+from trivium.loops.run import Event
+from trivium.trace import Episode
+from trivium.train import Batch, Learner
+
+
+async def sft(
+    learner: Learner, episodes: Sequence[Episode], *, steps: int, size: int, seed: int = 0, first: int = 0, rank: Rank = Rank()
+) -> AsyncIterator[Event]:
+    """`size` episodes a step, `first` to `steps`; epoch after epoch in an order that only the seed decides."""
+    for step in range(first, steps):
+        chosen = [episodes[index] for index in _indices(len(episodes), step * size, size, seed)]
+        done = await learner.step(Batch.imitate(rank.share(chosen)))
+        yield Event("sft", step + 1, done.metrics)
+
+
+def _indices(count: int, start: int, size: int, seed: int) -> list[int]:
+    """Places `start` to `start + size` of an endless reading of `count` items, shuffled anew in every epoch."""
+    return [_shuffled(count, place // count, seed)[place % count] for place in range(start, start + size)]
+
+
+def _shuffled(count: int, epoch: int, seed: int) -> list[int]:
+    return random.Random(f"sft {seed} {epoch}").sample(range(count), count)
