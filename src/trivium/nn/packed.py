@@ -29,10 +29,15 @@ class Packed:
 
         One fused causal product for each sequence, so no [N x N] mask exists and nothing can leak.
         """
+        own = q.dtype
+        if (
+            q.device.type == "cpu" and own == torch.bfloat16
+        ):  # torch's bfloat16 backward is the slower one there (measured)
+            q, k, v = q.float(), k.float(), v.float()
         pieces = zip(*(x.split(self.lengths, dim=2) for x in (q, k, v)), strict=True)
         grouped = q.shape[1] != k.shape[1]
         out = [
             scaled_dot_product_attention(*piece, is_causal=True, scale=scaling, enable_gqa=grouped).transpose(1, 2)
             for piece in pieces
         ]
-        return torch.cat(out, dim=1)
+        return torch.cat(out, dim=1).to(own)
