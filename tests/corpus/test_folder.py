@@ -159,3 +159,19 @@ def test_many_processes_read_while_one_builds(tmp_path):
     assert [reader.returncode for reader in readers] == [0, 0, 0]
     assert {name for reader in readers for name in reader.communicate()[0].decode().split()} == {"aa", "bb"}
     assert before.search("valley 3", 5) == expected, "an open index outlives its replacement"
+
+
+def test_builders_take_turns(tmp_path):
+    children = []
+    for word in ("aa", "bb", "cc"):
+        children.append(os.fork())
+        if children[-1] == 0:
+            try:
+                for _ in range(8):
+                    Corpus.build(documents(word), tmp_path / "i")
+            except BaseException:
+                os._exit(1)
+            os._exit(0)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+    assert len(Corpus.open(tmp_path / "i")) == 30
+    assert len(list((tmp_path / "i").glob("g-*"))) == 1

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from functools import cached_property
+from http.client import HTTPException
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import numpy as np
 
@@ -25,14 +29,8 @@ class EndpointEmbedder:
     def __init__(self, url: str, model: str, key: str = "", batch: int = 64, timeout: float = 60.0) -> None:
         self.url, self.model, self.batch = url.rstrip("/") + "/embeddings", model, batch
         self.name = f"endpoint-{model}"
-        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         self._timeout = timeout
-
-    @cached_property
-    def _client(self) -> Any:
-        import httpx
-
-        return httpx.Client(headers=self._headers, timeout=self._timeout)
 
     @cached_property
     def dim(self) -> int:
@@ -64,19 +62,21 @@ class EndpointEmbedder:
             ) from error
         return vectors / lengths
 
-    def _post(self, body: dict) -> dict:
-        import httpx
-
+    def _post(self, body: dict) -> Any:
+        request = Request(self.url, json.dumps(body).encode(), self._headers)
         for tried in range(_TRIES):
             if tried:
                 time.sleep(2.0 ** (tried - 1))
             try:
-                response = self._client.post(self.url, json=body)
-                if response.is_success:
-                    return response.json()
-                passing, reason = response.status_code in _PASSING, f"{response.status_code} {response.text[:200]}"
-            except httpx.HTTPError as error:
-                passing, reason = True, repr(error)
-            if not passing:
+                with urlopen(request, timeout=self._timeout) as response:
+                    return json.load(response)
+            except HTTPError as error:
+                reason = f"{error.code} {error.read(200).decode(errors='replace')}"
+                if error.code not in _PASSING:
+                    break
+            except (OSError, HTTPException) as error:
+                reason = str(error)
+            except ValueError as error:
+                reason = f"no JSON: {error}"
                 break
         raise InputError(f"{self.url} gave no embeddings ({reason}): check the URL, the model {self.model} and the key")

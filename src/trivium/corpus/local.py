@@ -61,12 +61,6 @@ class LocalEmbedder:
         """float32 [dim], unit norm."""
         return self._pooled([self.query_prompt + query])[0]
 
-    def token_vectors(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Per text, the last hidden state of each of its tokens: float32 [tokens, dim], each row of unit norm."""
-        hidden, mask = self._forward(list(texts))
-        hidden = hidden / hidden.norm(dim=-1, keepdim=True)
-        return [vectors[kept.bool()].cpu().numpy() for vectors, kept in zip(hidden, mask, strict=True)]
-
     def _pooled(self, texts: list[str]) -> np.ndarray:
         hidden, mask = self._forward(texts)
         pooled = (
