@@ -1,0 +1,169 @@
+"""Law 7: no silent no-op. Law 8: failure is data with one owner."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from tests.laws.walks import TASK, keep, search, search_corpus
+from trivium.errors import InputError, PolicyError, Unsupported
+from trivium.harness import Harness, Limits, Passage, ToolError, Window, prune_chunks, tool
+from trivium.policy import Renderer, Reply, Scripted
+from trivium.policy.scripted import call, say
+from trivium.trace import Task
+
+
+@tool
+async def sleep(scene, seconds: float) -> str:
+    """Sleep."""
+    await asyncio.sleep(seconds)
+    return "slept"
+
+
+@tool
+def break_down(scene) -> str:
+    """A tool with a bug."""
+    raise ZeroDivisionError("a bug")
+
+
+@tool
+def refuse(scene) -> str:
+    """A tool that says no."""
+    raise ToolError("not today")
+
+
+def run(renderer, script, tools=(search_corpus, sleep, break_down, refuse, prune_chunks), window=Window(6000), **limits):
+    harness = Harness(list(tools), window, "Go.", Limits(**{"tool_seconds": 0.2, **limits}), specs=False)
+    return asyncio.run(harness.run(TASK, Scripted(script, renderer, "agent")))
+
+
+def test_each_call_fails_alone_and_the_policy_is_told(renderer):
+    calls = [("sleep", {"seconds": 5}), ("break_down", {}), ("refuse", {}), ("nope", {}), ("sleep", {"seconds": "x"}), search()]
+    episode = run(renderer, [call(*calls), say("#1")])
+    errors = [c.error for c in episode.agent.calls]
+    assert [bool(error) for error in errors] == [True] * 5 + [False]
+    for wanted, error in zip(["longer than 0.2 s", "ZeroDivisionError", "not today", "no tool 'nope'", "seconds"], errors, strict=False):
+        assert wanted in error
+    text = renderer.decode(episode.agent.segments[0].tokens)
+    assert all(f"Error: {error}" in text for error in errors[:5])
+    assert len(episode.agent.calls[5].pieces) == 4 and episode.agent.stop.reason == "finished"
+
+
+def test_calls_of_a_turn_run_at_once_and_enter_in_call_order(renderer):
+    began = time.monotonic()
+    calls = [("sleep", {"seconds": 0.15}), ("sleep", {"seconds": 0.05}), ("sleep", {"seconds": 0.1})]
+    episode = run(renderer, [call(*calls), say("#1")])
+    assert time.monotonic() - began < 0.28
+    assert [c.arguments["seconds"] for c in episode.agent.calls] == [0.15, 0.05, 0.1]
+    assert episode.agent.calls[1].ended < episode.agent.calls[0].ended
+
+
+def test_broken_json_goes_back_as_an_error_costs_a_turn_and_stays_in_the_trace(renderer):
+    broken = renderer.encode('<tool_call>\n{"name": "search_corpus", "arguments": {"query": }\n</tool_call>')
+    replies = [Reply([*broken, renderer.stop_tokens[0]], [-1.0] * (len(broken) + 1), [3] * (len(broken) + 1))]
+
+    class Stutters:
+        name, version = "agent", 3
+
+        def __init__(self):
+            self.renderer = renderer
+
+        async def speak(self, view, sampling):
+            return replies.pop() if replies else Reply(message=say("#1"))
+
+    harness = Harness([search_corpus], Window(4000), specs=False)
+    episode = asyncio.run(harness.run(TASK, Stutters()))
+    (broken_call,) = episode.agent.calls
+    assert "cannot be read" in broken_call.error and episode.agent.turns == 2
+    assert "Error: this tool call cannot be read" in renderer.decode(episode.agent.segments[0].tokens)
+    assert episode.agent.segments[0].logprobs[episode.agent.segments[0].sampled()[0].start] == -1.0
+
+
+def test_a_policy_that_cannot_speak_ends_its_own_thread_only(renderer):
+    harness = Harness([search_corpus], Window(4000), specs=False)
+
+    async def both():
+        dead = Scripted([call(search())], renderer, "agent")  # its script ends too early
+        well = Scripted([call(search()), say("#1")], renderer, "agent")
+        return await asyncio.gather(harness.run(TASK, dead), harness.run(TASK, well))
+
+    dead, well = asyncio.run(both())
+    assert dead.agent.stop.reason == "policy" and "script" in dead.agent.stop.detail
+    assert well.agent.stop.reason == "finished"
+
+
+def test_past_the_hard_threshold_only_pruning_and_answers_are_possible(renderer):
+    window = Window(2000, soft=0.3, hard=0.42, reply=60)
+    script = [*[call(search())] * 4, call(keep("#2")), call(search()), say("#2")]
+    episode = run(renderer, script, window=window)
+    assert [bool(c.error) for c in episode.agent.calls] == [False, False, False, True, False, False]
+    assert "nearly full" in episode.agent.calls[3].error
+    assert "Prune or answer." in renderer.decode(episode.agent.segments[0].tokens)
+
+
+def test_results_that_do_not_fit_are_left_out_and_can_be_found_again(renderer):
+    window = Window(600, soft=0.9, hard=1.0, reply=60)
+    many = ("search_corpus", {"query": " thing", "limit": 12})
+    episode = run(renderer, [call(many), call(keep("#1")), call(many), say("#1")], window=window)
+    first, _, second = episode.agent.calls
+    assert 0 < len(first.pieces) < 12
+    assert second.pieces and not {p.source for p in first.pieces} & {p.source for p in second.pieces}
+    for segment in episode.agent.segments:
+        assert len(segment.tokens) <= window.budget
+
+
+def test_the_usage_line_counts_every_token_of_the_view(renderer):
+    episode = run(renderer, [call(search()), call(search()), call(keep("#2")), say("#1")])
+    for segment in episode.agent.segments:
+        for span in segment.sampled()[1:]:
+            line = renderer.decode(segment.tokens[: span.start]).rpartition("[Token usage: ")[2].partition("/")[0]
+            assert int(line.replace(",", "")) == span.start
+
+
+def test_limits_end_an_episode_with_a_reason(renderer):
+    assert run(renderer, [call(search())] * 9, turns=3).agent.stop.reason == "turns"
+    many = run(renderer, [call(*[search(f" {n}") for n in range(5)]), say("#1")], calls=2)
+    assert [bool(c.error) for c in many.agent.calls] == [False, False, True, True, True]
+
+
+def test_a_prompt_larger_than_the_window_is_one_clear_error(renderer):
+    harness = Harness([search_corpus], Window(200), "Go.", specs=False)
+    with pytest.raises(InputError, match="the prompt takes .* tokens .* the window holds 200"):
+        asyncio.run(harness.run(Task("t", "why " * 100), Scripted([say("x")], renderer)))
+
+
+def test_options_that_cannot_be_honoured_are_refused_at_start(renderer):
+    for wrong in ({"soft": 0.9, "hard": 0.5}, {"reply": 9000}):
+        with pytest.raises(InputError):
+            Window(800, **wrong)
+    with pytest.raises(InputError, match="share a name"):
+        Harness([search_corpus, search_corpus], Window(800))
+    with pytest.raises(InputError, match="annotate query"):
+
+        @tool
+        def untyped(scene, query) -> list[Passage]:
+            return []
+
+    class Never:
+        def get_stop_token_ids(self):
+            return [0]
+
+        def render_ids(self, *_, **__):
+            return [1]
+
+        def bridge_to_next_turn(self, *_, **__):
+            return None
+
+    with pytest.raises(Unsupported, match="cannot continue"):
+        Renderer(renderer.tokenizer, Never())
+
+
+def test_a_missing_model_is_one_clear_error(tmp_path):
+    with pytest.raises(InputError, match="no model at"):
+        Renderer.load(tmp_path / "nowhere")
+
+
+def test_a_policy_error_is_no_tool_error():
+    assert not issubclass(PolicyError, ToolError)

@@ -1,0 +1,78 @@
+"""Law 9 for the store: kill any writer at any moment, and what is there is whole."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+import time
+
+import pytest
+
+from tests.laws.walks import pruning
+from trivium.errors import CorruptError
+from trivium.trace import Episode, Score, Store, Task, decode, encode
+
+
+def numbered(episode: Episode, number: int) -> Episode:
+    return Episode(f"e/{number}", Task(f"t{number % 3}", "?"), number, 0, episode.threads, episode.ops)
+
+
+@pytest.fixture(scope="module")
+def episode(renderer) -> Episode:
+    return asyncio.run(pruning(renderer))[0]
+
+
+def _write_for_ever(path: str, data: bytes) -> None:
+    store, episode, number = Store(path), decode(data), 0
+    while True:
+        batch = [numbered(episode, number + n) for n in range(4)]
+        store.write(batch, [Score(e.id, "f1", 0.5, "test") for e in batch])
+        number += 4
+
+
+def test_a_killed_writer_leaves_whole_batches(tmp_path, episode):
+    path = str(tmp_path / "store.db")
+    for delay in (0.4, 0.45, 0.52, 0.6):
+        process = multiprocessing.get_context("fork").Process(target=_write_for_ever, args=(path, encode(episode)))
+        process.start()
+        time.sleep(delay)
+        os.kill(process.pid, signal.SIGKILL)
+        process.join()
+        store = Store(path)
+        found = list(store.select())
+        assert found and len(found) % 4 == 0
+        assert all(len(store.scores(e.id)) == 1 for e in found)
+        store.close()
+
+
+def test_a_repeated_write_changes_nothing(tmp_path, episode):
+    store = Store(tmp_path / "store.db")
+    batch = [numbered(episode, n) for n in range(3)]
+    for _ in range(2):
+        store.write(batch, [Score(e.id, "f1", 0.5, "test") for e in batch])
+    assert [e.id for e in store.select()] == ["e/0", "e/1", "e/2"]
+    assert len(store.scores("e/1")) == 1
+    store.score([Score("e/1", "human", 1.0, "me")])
+    assert [s.name for s in store.scores("e/1")] == ["f1", "human"]
+
+
+def test_select_and_tail(tmp_path, episode):
+    store = Store(tmp_path / "store.db")
+    store.write([numbered(episode, n) for n in range(6)])
+    assert [e.id for e in store.select(task="t1")] == ["e/1", "e/4"]
+    assert [e.id for e in store.select(prefix="e/", limit=2)] == ["e/0", "e/1"]
+    first = store.tail(limit=4)
+    assert [e.id for _, e in first] == ["e/0", "e/1", "e/2", "e/3"]
+    assert [e.id for _, e in store.tail(after=first[-1][0])] == ["e/4", "e/5"]
+
+
+def test_a_foreign_or_torn_store_is_named(tmp_path, episode):
+    (tmp_path / "store.db").write_text("this is no database, but a note to myself" * 50)
+    with pytest.raises(CorruptError, match="no episode store"):
+        Store(tmp_path / "store.db")
+    data = encode(episode)
+    for torn in (data[:-20], b"nonsense" + data, data[:4] + b"\x63" + data[5:]):
+        with pytest.raises(CorruptError):
+            decode(torn)

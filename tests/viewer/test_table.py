@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+from rich.console import Console
+
+from trivium.viewer import as_markdown, summary_table
+from trivium.viewer.table import METRICS
+
+GREEN, RED = "\x1b[32m", "\x1b[31m"
+
+
+@pytest.fixture
+def summary() -> dict:
+    policies = ["base", "sft", "sft_greedy", "rl", "rl_greedy"]
+    means = {policy: dict.fromkeys(METRICS, 0.125 * number) for number, policy in enumerate(policies, 1)}
+    means["base"]["prune_accuracy"] = math.nan
+    means["sft"]["prune_accuracy"] = None
+    intervals = {policy: {name: [m, m - 0.02, m + 0.04] for name, m in of.items() if m} for policy, of in means.items()}
+    intervals["base"]["prune_accuracy"] = [math.nan] * 3
+    clear, unclear, worse = [0.25, 0.125, 0.375], [0.25, -0.125, 0.5], [-0.25, -0.375, -0.125]
+    paired = {"rl_minus_sft": {"f1": clear, "output_recall": unclear, "prune_rate": worse}}
+    return {**means, "intervals": intervals, "paired": paired}
+
+
+def shown(summary: dict, width: int) -> str:
+    console = Console(
+        record=True, width=width, force_terminal=True, color_system="standard", file=open("/dev/null", "w")
+    )
+    console.print(summary_table(summary))
+    return console.export_text(styles=True)
+
+
+@pytest.mark.parametrize("width", [80, 160])
+def test_the_table_fits_and_colours_only_what_is_clear(summary, width):
+    summary["paired"]["rl_greedy_minus_sft_greedy"] = summary["paired"]["rl_minus_sft"]
+    text = shown(summary, width)
+    assert "…" not in text
+    assert coloured(text, GREEN) == {"+.250", "[+.125, +.375]"}
+    assert coloured(text, RED) == {"-.250", "[-.375, -.125]"}
+    assert text.count("[-.125, +.500]") == 2
+
+
+def coloured(text: str, colour: str) -> set[str]:
+    return set(re.findall(rf"{re.escape(colour)} *([^\x1b]+?) *\x1b", text))
+
+
+def test_a_mean_has_half_its_interval_and_what_is_unknown_is_a_dash(summary):
+    lines = as_markdown(summary).splitlines()
+    assert lines[0] == "| metric | base | SFT | SFT greedy | RL | RL greedy | RL − SFT |"
+    rows = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ")[1:] for line in lines[2:]}
+    assert list(rows) == list(METRICS)
+    assert rows["f1"] == [
+        ".125 ±.030",
+        ".250 ±.030",
+        ".375 ±.030",
+        ".500 ±.030",
+        ".625 ±.030",
+        "**+.250 [+.125, +.375]**",
+    ]
+    assert rows["output_recall"][-1] == "+.250 [-.125, +.500]"
+    assert rows["prune_accuracy"][:2] == ["–", "–"] and rows["prune_accuracy"][-1] == "–"
+
+
+def test_policies_that_were_not_run_have_no_column():
+    assert as_markdown({"sft": {"f1": 1.0}}).splitlines()[::2][:2] == ["| metric | SFT |", "| f1 | 1.000 |"]
+    assert "metric" in shown({}, 80)
