@@ -1,0 +1,166 @@
+"""The picture of a run: what was learned, how the policy's behaviour changed, and whether the learner was well."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+HELD_OUT = {"reward": "#1f4e79", "f1": "#c8553d", "output_recall": "#3a8f5c"}
+BEHAVIOUR = ("prune_rate", "searches", "calls_per_turn", "format_valid")
+HEALTH = ("clipped", "entropy", "grad_norm", "gap")
+REFERENCES = {"sft": ("SFT sampled", ":"), "sft_greedy": ("SFT greedy", "--")}
+INK, GRID = "#333333", "#e6e6e6"
+SHARES = {"prune_rate", "format_valid"}
+
+Series = tuple[np.ndarray, np.ndarray]
+
+
+class Event(Protocol):
+    """What a loop said: `loops.run.Event`, or anything that has these."""
+
+    kind: str
+    step: int
+    metrics: dict[str, float]
+
+
+def learning_curve(events: Iterable[Event], summary: dict[str, Any] | None, path: str | Path) -> None:
+    """Write a PNG of 1600 x 900: held-out measures ("rl_eval" events) beside the SFT references of `summary` ({policy:
+    {metric: mean}}, policies sft and sft_greedy), training reward, behaviour and the learner's health ("rl" events).
+
+    A panel without numbers says so. The file is the old one or the new one, never half of it.
+    """
+    from matplotlib import rc_context
+
+    events, path = list(events), Path(path)
+    temporary = path.with_name(f".{path.name}.tmp")
+    with rc_context(_STYLE):
+        _draw(events, summary or {}).savefig(temporary, format="png", dpi=120)
+    os.replace(temporary, path)
+
+
+_STYLE = {
+    "font.size": 9, "axes.titlesize": 11, "axes.titleweight": "bold", "axes.titlelocation": "left",
+    "axes.edgecolor": "#999999", "axes.labelcolor": INK, "text.color": INK, "xtick.color": INK, "ytick.color": INK,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": GRID, "axes.axisbelow": True,
+    "legend.frameon": False, "lines.linewidth": 1.8, "lines.solid_capstyle": "round",
+}  # fmt: skip
+
+
+def _draw(events: Sequence[Event], summary: dict[str, Any]) -> Figure:
+    """Two large panels above, two groups of four small ones below."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(1600 / 120, 900 / 120), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)
+    above, below = figure.subfigures(2, 1, height_ratios=(1.15, 1), hspace=0.04)
+    held_out, training = above.subplots(1, 2)
+    _held_out(held_out, events, summary)
+    _training(training, events)
+    for part, names, title in zip(
+        below.subfigures(1, 2, wspace=0.03), (BEHAVIOUR, HEALTH), ("Behaviour in training", "The learner"), strict=True
+    ):
+        part.suptitle(title, x=0.02, ha="left", fontsize=11, fontweight="bold")
+        for axes, name in zip(part.subplots(2, 2, sharex=True).flat, names, strict=True):
+            _small(axes, events, name)
+    return figure
+
+
+def _held_out(axes: Axes, events: Sequence[Event], summary: dict[str, Any]) -> None:
+    axes.set(title="Held-out tasks", ylabel="mean over tasks")
+    found = {name: series(events, "rl_eval", name) for name in HELD_OUT}
+    references = {policy: _reference(summary, policy) for policy in REFERENCES}
+    if not any(len(steps) for steps, _ in found.values()) and not any(references.values()):
+        return _empty(axes)
+    for name, (steps, values) in found.items():
+        axes.plot(steps, values, "o-", color=HELD_OUT[name], markersize=4, label=name.replace("_", " "))
+    for policy, (label, style) in REFERENCES.items():
+        for name, value in references[policy].items():
+            axes.axhline(value, linestyle=style, color=HELD_OUT[name], linewidth=1.1, alpha=0.75)
+        if references[policy]:
+            axes.plot([], [], style, color="#888888", label=label)
+    axes.set_ylim(bottom=0)
+    _steps(axes, events)
+    axes.legend(
+        ncols=5, loc="lower right", bbox_to_anchor=(1.01, 0.99), fontsize=8, columnspacing=1.2, handlelength=1.8
+    )
+
+
+def _reference(summary: dict[str, Any], policy: str) -> dict[str, float]:
+    """Where RL began: a policy's known means of what is shown, drawn as horizontal lines."""
+    means = summary.get(policy) or {}
+    return {name: means[name] for name in HELD_OUT if means.get(name) is not None and np.isfinite(means[name])}
+
+
+def _training(axes: Axes, events: Sequence[Event]) -> None:
+    axes.set(title="Training reward", ylabel="mean reward of the batch")
+    steps, values = series(events, "rl", "reward")
+    if not len(steps):
+        return _empty(axes)
+    colour = HELD_OUT["reward"]
+    axes.plot(steps, values, ".-", color=colour, alpha=0.35, linewidth=1, markersize=5, label="each step")
+    axes.plot(steps, smooth(values), color=colour, linewidth=2.4, label="smoothed")
+    _steps(axes, events)
+    axes.legend(loc="lower right")
+
+
+def _small(axes: Axes, events: Sequence[Event], name: str) -> None:
+    steps, values = series(events, "rl", name)
+    axes.set_title(_NAMES.get(name, name.replace("_", " ")), fontsize=9, fontweight="normal", pad=6)
+    axes.tick_params(labelsize=8)
+    if not len(steps):
+        return _empty(axes)
+    colour = "#6b5b95" if name in HEALTH else "#2a7f9e"
+    axes.plot(steps, values, color=colour, alpha=0.3, linewidth=1)
+    axes.plot(steps, smooth(values), color=colour, linewidth=1.8, marker="" if len(steps) > 1 else "o")
+    axes.yaxis.set_major_formatter("{x:g}")
+    if name in SHARES:
+        axes.set_ylim(-0.03, 1.03)
+    _steps(axes, events)
+
+
+_NAMES = {
+    "searches": "searches per episode",
+    "clipped": "clipped share of tokens",
+    "entropy": "entropy (nats)",
+    "grad_norm": "gradient norm",
+    "gap": "gap |learner − engine| of logprobs",
+}
+
+
+def _steps(axes: Axes, events: Sequence[Event]) -> None:
+    """Every panel spans the same whole steps, from 0 to the last one."""
+    last = max([1, *(event.step for event in events if event.kind in ("rl", "rl_eval"))])
+    axes.set_xlim(-0.02 * last, 1.02 * last)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    if axes.get_subplotspec().is_last_row():
+        axes.set_xlabel("RL step")
+
+
+def _empty(axes: Axes) -> None:
+    axes.set(xticks=[], yticks=[])
+    axes.grid(False)
+    axes.text(0.5, 0.5, "no numbers yet", transform=axes.transAxes, ha="center", va="center", color="#999999")
+
+
+def series(events: Iterable[Event], kind: str, name: str) -> Series:
+    """Steps [N] and values [N] of one metric in order of steps. Of a step told twice (a resumed run) the last one
+    counts; what is no finite number is left out."""
+    found = {event.step: event.metrics.get(name) for event in events if event.kind == kind}
+    known = sorted((step, value) for step, value in found.items() if value is not None and np.isfinite(value))
+    return np.array([step for step, _ in known], float), np.array([value for _, value in known], float)
+
+
+def smooth(values: np.ndarray) -> np.ndarray:
+    """Centred means [N] over about a tenth of the run, at least five steps; the window shrinks at both ends."""
+    half = max(2, len(values) // 20)
+    return np.array([values[max(0, at - half) : at + half + 1].mean() for at in range(len(values))])

@@ -1,0 +1,267 @@
+"""An episode for a person: what the agent asked, saw, dropped and returned, read from the trace alone."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from trivium.errors import InputError
+from trivium.trace import Call, Episode, Prune, Restart, Summarize, Thread
+from trivium.viewer import reading
+from trivium.viewer.reading import Decode, Turn
+
+STAR = "★"
+NARROW = 150
+"""Columns of a terminal below which episodes stand one below the other."""
+BAR = 16
+LONGEST = 240
+"""Letters shown of an argument, an answer or an error."""
+
+Scores = Mapping[str, float]
+_SPECIAL = re.compile(r"<\|[^|<>]*\|>|</?think>")
+GOLD, DIM, BAD = "bold yellow", "dim", "bold red"
+
+
+def episode_panel(
+    episode: Episode, renderer_decode: Decode | None = None, scores: Scores | None = None, title: str = ""
+) -> Panel:
+    """One episode in a frame: question, turns, answer, what became of the gold documents, scores.
+
+    Gold documents (`task.truth["gold"]`) bear a star. With `renderer_decode` (tokens -> text, `Renderer.decode`) the
+    window's size and the text of summaries are shown too. `scores` are printed in their own order.
+    """
+    page = _Page(episode, renderer_decode, frozenset(episode.task.truth.get("gold", ())))
+    parts = [page.question(), *page.thread(episode.agent), *page.fates(), *_scores(scores or {})]
+    name = title or episode.id
+    return Panel(Group(*parts), title=Text(name, "bold"), subtitle=_subtitle(episode), title_align="left")
+
+
+def side_by_side(
+    shown: Sequence[tuple[str, Episode, Scores | None]], width: int, renderer_decode: Decode | None = None
+) -> RenderableType:
+    """One to three episodes, each with a title and its scores (or None), in columns.
+
+    One below the other on a terminal of less than 150 columns. InputError when there are none or more than three.
+    """
+    if not 1 <= len(shown) <= 3:
+        raise InputError(f"one to three episodes stand side by side, not {len(shown)}")
+    panels = [episode_panel(episode, renderer_decode, scores, title) for title, episode, scores in shown]
+    if width < NARROW:
+        return Group(*panels)
+    grid = Table.grid(expand=True)
+    for _ in panels:
+        grid.add_column(ratio=1)
+    grid.add_row(*panels)
+    return grid
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """The episode on one page; everything that needs the truth or the whole trace to be shown."""
+
+    episode: Episode
+    decode: Decode | None
+    gold: frozenset[str]
+
+    def question(self) -> RenderableType:
+        text = Text(_clean(self.episode.task.prompt), "bold")
+        if answer := self.episode.task.truth.get("answer"):
+            text.append(f"\nanswer: {_clean(str(answer))}", "not bold green")
+        if op := reading.branch(self.episode):
+            text.append(f"\nBranch of {op.parent} at {op.snapshot}", "not bold magenta")
+        return text
+
+    def thread(self, thread: Thread) -> Iterator[RenderableType]:
+        """Its turns, its answer, and why it stopped."""
+        turns = reading.turns(self.episode, thread)
+        window = reading.budget(thread, self.decode)
+        full = window or max((turn.peak for turn in turns), default=1)
+        for turn in turns:
+            yield _heading(turn, full, window)
+            yield from self.thought(turn)
+            for call in turn.calls:
+                yield Padding(Group(*self.call(thread, call)), (0, 0, 0, 2))
+            for cut in turn.cuts:
+                yield Padding(self.cut(thread, turn, cut), (0, 0, 0, 2))
+        yield from self.answer(thread)
+
+    def thought(self, turn: Turn) -> Iterator[RenderableType]:
+        """What was said beside the calls of a turn."""
+        if self.decode and turn.calls and (said := _short(_plain(self.decode(turn.spoken)))):
+            yield Padding(Text(said, "italic"), (0, 0, 0, 2))
+
+    def call(self, thread: Thread, call: Call) -> Iterator[RenderableType]:
+        """What was called, whom it spawned, and what came back."""
+        yield Text.assemble((call.name or "(unreadable)", "bold cyan"), " ", _arguments(call.arguments))
+        for child in reading.children(self.episode, call):
+            title = Text(f"Spawn {child.policy} ({child.id})")
+            yield Panel(Group(*self.thread(child)), border_style="magenta", title=title, title_align="left")
+        if call.error:
+            yield Text(f"✗ {_short(call.error)}", BAD)
+        else:
+            spawned = bool(reading.children(self.episode, call))
+            for piece in call.pieces:
+                if not piece.ref:
+                    yield Text.assemble(("Join: " if spawned else "", "magenta"), _clean(piece.text))
+            yield self.results(call)
+
+    def results(self, call: Call) -> Table:
+        """A passage a line, behind its handle. A gold one is shown whole, any other as far as the line goes."""
+        pieces = [piece for piece in call.pieces if piece.ref]
+        grid = _lines(piece.ref for piece in pieces)
+        for piece in pieces:
+            gold = reading.document(piece.source) in self.gold
+            text = _clean(piece.text).removesuffix(piece.ref).rstrip()
+            grid.add_row(self.handle(piece.ref, gold), Text(text) if gold else _one_line(text))
+        return grid
+
+    def handle(self, ref: str, gold: bool) -> Text:
+        return Text(f"{STAR} {ref}", GOLD) if gold else Text(ref, "blue")
+
+    def cut(self, thread: Thread, turn: Turn, cut: Prune | Summarize | Restart) -> Text:
+        """What an op did to the view; gold that was dropped is red."""
+        if isinstance(cut, Prune):
+            documents = reading.documents(thread)
+            text = Text("Prune", "bold magenta").append(" dropped", "not bold")
+            for ref in sorted(cut.chunks, key=_number):
+                gold = documents.get(ref) in self.gold
+                text.append(f" {STAR} {ref}" if gold else f" {ref}", BAD if gold else "not bold blue")
+            return text
+        if isinstance(cut, Restart):
+            return Text.assemble(("Restart", "bold magenta"), f" ({_clean(cut.reason)})")
+        said = f": {_short(_plain(self.decode(turn.summary)))}" if self.decode else ""
+        return Text.assemble(("Summarize", "bold magenta"), f", {len(turn.summary)} tokens{said}")
+
+    def answer(self, thread: Thread) -> Iterator[RenderableType]:
+        """The answer with what it cites, and why the thread stopped if it did not finish."""
+        texts, documents = reading.texts(thread), reading.documents(thread)
+        if thread.answer:
+            yield Text.assemble(("Answer: ", "bold green"), _short(thread.answer))
+        grid = _lines(reading.cited(thread))
+        for ref in reading.cited(thread):
+            if ref in texts:
+                gold = documents[ref] in self.gold
+                grid.add_row(self.handle(ref, gold), _one_line(_clean(texts[ref]), "" if gold else DIM))
+            else:
+                grid.add_row(Text(ref, BAD), Text("never shown", BAD))
+        if grid.row_count:
+            yield Padding(grid, (0, 0, 0, 2))
+        if thread.stop is None or thread.stop.reason != "finished":
+            stop = thread.stop
+            yield Text(f"stopped: {stop.reason}, {_short(stop.detail)}" if stop else "not ended", BAD)
+
+    def fates(self) -> Iterator[RenderableType]:
+        """What became of each gold document: returned, pruned, or only seen by the agent or a sub-agent."""
+        agent, others = self.episode.agent, self.episode.threads[1:]
+        documents = reading.documents(agent)
+        returned = {documents[ref] for ref in reading.cited(agent) if ref in documents}
+        cuts = [op for op in self.episode.ops if isinstance(op, Prune) and op.before.thread == agent.id]
+        pruned = {documents[ref] for op in cuts for ref in op.chunks if ref in documents}
+        fates = {
+            ("returned", "green"): returned,
+            ("pruned, not returned", BAD): pruned,
+            ("seen, not returned", "yellow"): set(documents.values()),
+            ("seen by a sub-agent only", "yellow"): {
+                id for other in others for id in reading.documents(other).values()
+            },
+        }
+        if self.episode.task.truth.get("gold"):
+            yield _rule("gold documents")
+        for id in dict.fromkeys(self.episode.task.truth.get("gold", ())):
+            fate = next((fate for fate, having in fates.items() if id in having), ("never seen", "red"))
+            yield Text.assemble((f"{STAR} ", GOLD), f"{_clean(id)}  ", fate)
+
+
+def _lines(refs: Iterable[str]) -> Table:
+    """An empty grid of handles, each with room for a star, and what they show."""
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(justify="right", no_wrap=True, min_width=2 + max(map(len, refs), default=0))
+    grid.add_column(ratio=1)
+    return grid
+
+
+def _one_line(text: str, style: str = DIM) -> Text:
+    return Text(text, style, no_wrap=True, overflow="ellipsis")
+
+
+def _heading(turn: Turn, full: int, window: int | None) -> Text:
+    """The turn's number and how full its view was when it ended: green up to half, yellow up to nine tenths, red.
+
+    Where the window is not known the longest context stands for it, and no colour judges.
+    """
+    text = Text(f"turn {turn.number + 1} ", "bold")
+    if not turn.peak:
+        return text.append("taken over from the parent", "not bold magenta")
+    share = turn.used / full
+    colour = "cyan" if not window else "green" if share <= 0.5 else "yellow" if share <= 0.9 else "red"
+    filled = min(BAR, round(BAR * share))
+    text.append("█" * filled, f"not bold {colour}").append("░" * (BAR - filled), "not bold bright_black")
+    text.append(f" {turn.used:,}/{window:,}" if window else f" {turn.used:,} tokens", "not bold")
+    return text.append(f" (was {turn.peak:,})", "not bold dim") if turn.peak > turn.used else text
+
+
+def _subtitle(episode: Episode) -> Text:
+    """Who spoke, at which versions, for how many turns, and why it ended."""
+    thread, turns = episode.agent, reading.turns(episode, episode.agent)
+    versions = sorted({run.version for segment in thread.segments for run in segment.versions})
+    said = "–".join(str(version) for version in dict.fromkeys((*versions[:1], *versions[-1:])))
+    name = f"{thread.policy} v{said}" if versions else thread.policy
+    return Text(f"{name}, {len(turns)} turns, {thread.stop.reason if thread.stop else 'not ended'}", DIM)
+
+
+def _scores(scores: Scores) -> Iterator[RenderableType]:
+    """The reward in bold, its parts and whatever else is known behind it."""
+    if not scores:
+        return
+    yield _rule("scores")
+    text = Text()
+    for name, value in scores.items():
+        text.append(f"{name} {value:.3g}".replace(" nan", " –"), "bold" if name == "reward" else "").append("   ")
+    yield text
+
+
+def _rule(title: str) -> Text:
+    return Text(f"── {title} ──", DIM)
+
+
+def _arguments(arguments: Mapping[str, object]) -> Text:
+    """A lone argument as it is, several with their names."""
+    values = [_short(_value(value)) for value in arguments.values()]
+    if len(values) == 1:
+        return Text(values[0])
+    return Text(", ".join(f"{name}={value}" for name, value in zip(arguments, values, strict=True)))
+
+
+def _value(value: object) -> str:
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return " ".join(item.strip() for item in value)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _number(ref: str) -> tuple[int, str]:
+    """Handles in order of their numbers: #9 before #10."""
+    digits = ref.lstrip("#")
+    return (int(digits) if digits.isdigit() else 0, ref)
+
+
+def _plain(text: str) -> str:
+    """Sampled text without the template's own tokens, up to its first call."""
+    return _SPECIAL.sub(" ", text.partition("<tool_call>")[0])
+
+
+def _short(text: str) -> str:
+    cleaned = _clean(text)
+    return cleaned if len(cleaned) <= LONGEST else f"{cleaned[: LONGEST - 1]}…"
+
+
+def _clean(text: str) -> str:
+    """On one line, and without the control characters by which a policy's words could drive the terminal."""
+    return "".join(letter if letter.isprintable() else "�" for letter in " ".join(text.split()))

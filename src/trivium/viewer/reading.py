@@ -1,0 +1,128 @@
+"""An episode read turn by turn: plain facts off the trace, for whoever wants to show them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from trivium.trace import Branch, Call, Episode, Prune, Restart, Segment, Span, Spawn, Summarize, Thread
+
+Decode = Callable[[list[int]], str]
+_HANDLE = re.compile(r"#\d+")
+_USAGE = re.compile(r"\[Token usage: [\d,]+/([\d,]+)\]")
+
+
+@dataclass(slots=True)
+class Turn:
+    """One turn of a thread: what it called and cut, and how full its view was, in tokens.
+
+    It began to speak in `segment` with `begun` tokens in view; `peak` is the longest context during the turn, `used`
+    what was left when it ended; all are 0 in a turn that a branch took over. `spoken` and `summary` are sampled tokens.
+    """
+
+    number: int
+    calls: list[Call]
+    cuts: list[Prune | Summarize | Restart] = field(default_factory=list)
+    segment: int = 0
+    begun: int = 0
+    used: int = 0
+    peak: int = 0
+    spoken: list[int] = field(default_factory=list)
+    summary: list[int] = field(default_factory=list)
+
+
+def turns(episode: Episode, thread: Thread) -> list[Turn]:
+    """The turns of a thread in order, those first that a branch took over."""
+    first = _first_turn(episode, thread)
+    inherited = sorted({call.turn for call in thread.calls if call.turn < first})
+    made = [Turn(number, _calls(thread, number)) for number in inherited]
+    own = _own(episode, thread, first)
+    _measure(thread, own)
+    for op in episode.ops:
+        if isinstance(op, Prune | Summarize | Restart) and op.before.thread == thread.id:
+            at = [turn for turn in own if turn.segment <= op.before.segment]
+            if at:
+                at[-1].cuts.append(op)
+    return made + own
+
+
+def _own(episode: Episode, thread: Thread, first: int) -> list[Turn]:
+    """A turn for each time the policy spoke here. A summary was spoken at the end of the turn before it."""
+    summaries = {
+        (op.before.segment, op.before.position)
+        for op in episode.ops
+        if isinstance(op, Summarize) and op.before.thread == thread.id
+    }
+    own: list[Turn] = []
+    for index, span, segment in _sampled(thread):
+        tokens = segment.tokens[span.start : span.stop]
+        if own and (index, span.stop) in summaries:
+            own[-1].summary = tokens
+        else:
+            number = first + len(own)
+            own.append(Turn(number, _calls(thread, number), segment=index, begun=span.start, spoken=tokens))
+    return own
+
+
+def _measure(thread: Thread, own: list[Turn]) -> None:
+    """A turn ends where the next one begins to speak; every segment closed between them was once the whole view."""
+    lengths = [len(segment.tokens) for segment in thread.segments]
+    for turn, after in zip(own, [*own, None][1:], strict=True):
+        turn.used = after.begun if after else lengths[-1]
+        last = after.segment if after else len(lengths) - 1
+        turn.peak = max([turn.used, *lengths[turn.segment : last]])
+
+
+def _sampled(thread: Thread) -> list[tuple[int, Span, Segment]]:
+    return [(index, span, segment) for index, segment in enumerate(thread.segments) for span in segment.sampled()]
+
+
+def _calls(thread: Thread, turn: int) -> list[Call]:
+    return [call for call in thread.calls if call.turn == turn]
+
+
+def _first_turn(episode: Episode, thread: Thread) -> int:
+    """A branch goes on at the turn that its snapshot, `episode@turn`, names."""
+    op = branch(episode)
+    number = op.snapshot.rpartition("@")[2] if op and op.at.thread == thread.id else ""
+    return int(number) if number.isdigit() else 0
+
+
+def branch(episode: Episode) -> Branch | None:
+    """Where this episode began, if not at its question."""
+    return next((op for op in episode.ops if isinstance(op, Branch)), None)
+
+
+def children(episode: Episode, call: Call) -> list[Thread]:
+    """The threads that a call spawned."""
+    return [episode.thread(op.child) for op in episode.ops if isinstance(op, Spawn) and op.call == call.id]
+
+
+def budget(thread: Thread, decode: Decode | None) -> int | None:
+    """Tokens the window holds, as the usage line told the policy; None where none was shown, or nothing decodes."""
+    for segment in thread.segments if decode else ():
+        if told := _USAGE.search(decode(segment.tokens)):
+            return int(told[1].replace(",", ""))
+    return None
+
+
+def texts(thread: Thread) -> dict[str, str]:
+    """Every handle shown to a thread -> what it showed, without the handle."""
+    shown = (piece for call in thread.calls for piece in call.pieces if piece.ref)
+    return {piece.ref: piece.text.strip().removesuffix(piece.ref).rstrip() for piece in shown}
+
+
+def documents(thread: Thread) -> dict[str, str]:
+    """Every handle shown to a thread -> its document: what stands before the last ":" of its source."""
+    shown = (piece for call in thread.calls for piece in call.pieces if piece.ref)
+    return {piece.ref: document(piece.source) for piece in shown}
+
+
+def document(source: str) -> str:
+    return source.rpartition(":")[0] or source
+
+
+def cited(thread: Thread) -> list[str]:
+    """The handles in the answer, best first, each once."""
+    return list(dict.fromkeys(_HANDLE.findall(thread.answer)))

@@ -1,0 +1,114 @@
+"""The table of a run: every policy's means, and the paired differences that decide."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+METRICS = (
+    "f1", "output_recall", "trajectory_recall", "answer_found", "format_valid", "prune_rate", "prune_accuracy",
+)  # fmt: skip
+POLICIES = {"base": "base", "sft": "SFT", "sft_greedy": "SFT greedy", "rl": "RL", "rl_greedy": "RL greedy"}
+PAIRED = {"rl_minus_sft": "RL − SFT", "rl_greedy_minus_sft_greedy": "RL − SFT, greedy"}
+MISSING = "–"
+
+Summary = dict[str, Any]
+
+
+def summary_table(summary: Summary) -> Table:
+    """The table of `summary` for a terminal: green where a difference's 95% interval is above 0, red where below.
+
+    `summary` maps a policy (base, sft, sft_greedy, rl, rl_greedy; those absent have no column) to {metric: mean}, and
+    "intervals" to {policy: {metric: [mean, low, high]}}, "paired" to {rl_minus_sft | rl_greedy_minus_sft_greedy:
+    {metric: [mean, low, high]}}. NaN, None and what is absent are shown as –.
+    """
+    caption = "mean ± half of its 95% interval; differences paired by task"
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
+    for name in _header(summary):
+        words = name == "metric"  # only words wrap where the terminal is narrow
+        table.add_column(name.replace(" greedy", "\ngreedy"), justify="left" if words else "right", no_wrap=not words)
+    for metric in METRICS:
+        differences = (_paired(summary, pair, metric) for pair in _pairs(summary))
+        means = (_stacked(_mean(summary, policy, metric)) for policy in _policies(summary))
+        table.add_row(metric.replace("_", " "), *means, *(_stacked(_difference(d), _colour(d)) for d in differences))
+    return table
+
+
+def _stacked(cell: str, style: str = "") -> Text:
+    """A number above its interval, so that all columns fit on 80."""
+    number, _, interval = cell.partition(" ")
+    return Text(number, style).append(f"\n{interval}", "dim" if not style else "")
+
+
+def as_markdown(summary: Summary) -> str:
+    """The same table for a page; a difference whose interval excludes 0 is bold."""
+    header = _header(summary)
+    lines = [_line(header), _line(["---", *["---:"] * (len(header) - 1)])]
+    for metric in METRICS:
+        differences = [_paired(summary, pair, metric) for pair in _pairs(summary)]
+        said = [f"**{_difference(d)}**" if _colour(d) else _difference(d) for d in differences]
+        lines.append(_line([metric, *(_mean(summary, policy, metric) for policy in _policies(summary)), *said]))
+    return "\n".join(lines) + "\n"
+
+
+def _header(summary: Summary) -> list[str]:
+    return ["metric", *(POLICIES[p] for p in _policies(summary)), *(PAIRED[p] for p in _pairs(summary))]
+
+
+def _policies(summary: Summary) -> list[str]:
+    return [policy for policy in POLICIES if summary.get(policy)]
+
+
+def _pairs(summary: Summary) -> list[str]:
+    return [pair for pair in PAIRED if summary.get("paired", {}).get(pair)]
+
+
+def _mean(summary: Summary, policy: str, metric: str) -> str:
+    mean = summary[policy].get(metric)
+    if not _known(mean):
+        return MISSING
+    interval = summary.get("intervals", {}).get(policy, {}).get(metric)
+    half = f" ±{_figure((interval[2] - interval[1]) / 2)}" if _whole(interval) else ""
+    return f"{_figure(mean)}{half}"
+
+
+def _paired(summary: Summary, pair: str, metric: str) -> Sequence[float] | None:
+    interval = summary["paired"][pair].get(metric)
+    return interval if _whole(interval) else None
+
+
+def _difference(interval: Sequence[float] | None) -> str:
+    if interval is None:
+        return MISSING
+    mean, low, high = (_figure(value, "+") for value in interval)
+    return f"{mean} [{low}, {high}]"
+
+
+def _figure(value: float, sign: str = "") -> str:
+    """Three decimals, no zero before the point: .125, +.125, 1.250."""
+    return re.sub(r"^([+-]?)0\.", r"\1.", f"{value:{sign}.3f}")
+
+
+def _colour(interval: Sequence[float] | None) -> str:
+    """Green where all of the interval is above 0, red where all is below, "" where it holds 0."""
+    if interval is None or interval[1] <= 0 <= interval[2]:
+        return ""
+    return "green" if interval[1] > 0 else "red"
+
+
+def _whole(interval: Sequence[float | None] | None) -> bool:
+    return interval is not None and all(_known(value) for value in interval)
+
+
+def _known(value: float | None) -> bool:
+    """Whether there is a number: neither None nor NaN."""
+    return value is not None and value == value
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
