@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import math
 import re
 
@@ -14,7 +15,7 @@ GREEN, RED = "\x1b[32m", "\x1b[31m"
 
 @pytest.fixture
 def summary() -> dict:
-    policies = ["base", "sft", "sft_greedy", "rl", "rl_greedy"]
+    policies = ["base", "sft", "sft_greedy", "rl", "rl_greedy", "expert"]
     means = {policy: dict.fromkeys(METRICS, 0.125 * number) for number, policy in enumerate(policies, 1)}
     means["base"]["prune_accuracy"] = math.nan
     means["sft"]["prune_accuracy"] = None
@@ -26,9 +27,7 @@ def summary() -> dict:
 
 
 def shown(summary: dict, width: int) -> str:
-    console = Console(
-        record=True, width=width, force_terminal=True, color_system="standard", file=open("/dev/null", "w")
-    )
+    console = Console(record=True, width=width, force_terminal=True, color_system="standard", file=io.StringIO())
     console.print(summary_table(summary))
     return console.export_text(styles=True)
 
@@ -49,7 +48,7 @@ def coloured(text: str, colour: str) -> set[str]:
 
 def test_a_mean_has_half_its_interval_and_what_is_unknown_is_a_dash(summary):
     lines = as_markdown(summary).splitlines()
-    assert lines[0] == "| metric | base | SFT | SFT greedy | RL | RL greedy | RL − SFT |"
+    assert lines[0] == "| metric | base | SFT | SFT greedy | RL | RL greedy | expert | RL − SFT |"
     rows = {line.split(" | ")[0].strip("| "): line.strip("| ").split(" | ")[1:] for line in lines[2:]}
     assert list(rows) == list(METRICS)
     assert rows["f1"] == [
@@ -58,6 +57,7 @@ def test_a_mean_has_half_its_interval_and_what_is_unknown_is_a_dash(summary):
         ".375 ±.030",
         ".500 ±.030",
         ".625 ±.030",
+        ".750 ±.030",
         "**+.250 [+.125, +.375]**",
     ]
     assert rows["output_recall"][-1] == "+.250 [-.125, +.500]"

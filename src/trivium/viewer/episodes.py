@@ -36,7 +36,7 @@ def episode_panel(
     """One episode in a frame: question, turns, answer, what became of the gold documents, scores.
 
     Gold documents (`task.truth["gold"]`) bear a star. With `renderer_decode` (tokens -> text, `Renderer.decode`) the
-    window's size and the text of summaries are shown too. `scores` are printed in their own order.
+    window's size, thoughts and summaries are shown too. `scores` stand at the bottom.
     """
     page = _Page(episode, renderer_decode, frozenset(episode.task.truth.get("gold", ())))
     parts = [page.question(), *page.thread(episode.agent), *page.fates(), *_scores(scores or {})]
@@ -45,15 +45,19 @@ def episode_panel(
 
 
 def side_by_side(
-    shown: Sequence[tuple[str, Episode, Scores | None]], width: int, renderer_decode: Decode | None = None
+    shown: Sequence[tuple[str, Episode]],
+    width: int,
+    renderer_decode: Decode | None = None,
+    scores: Mapping[str, Scores] | None = None,
 ) -> RenderableType:
-    """One to three episodes, each with a title and its scores (or None), in columns.
+    """One to three episodes, each with its title, in columns; `scores` by episode id.
 
     One below the other on a terminal of less than 150 columns. InputError when there are none or more than three.
     """
     if not 1 <= len(shown) <= 3:
         raise InputError(f"one to three episodes stand side by side, not {len(shown)}")
-    panels = [episode_panel(episode, renderer_decode, scores, title) for title, episode, scores in shown]
+    known = scores or {}
+    panels = [episode_panel(episode, renderer_decode, known.get(episode.id), title) for title, episode in shown]
     if width < NARROW:
         return Group(*panels)
     grid = Table.grid(expand=True)
@@ -100,7 +104,7 @@ class _Page:
 
     def call(self, thread: Thread, call: Call) -> Iterator[RenderableType]:
         """What was called, whom it spawned, and what came back."""
-        yield Text.assemble((call.name or "(unreadable)", "bold cyan"), " ", _arguments(call.arguments))
+        yield Text.assemble((_clean(call.name) or "(unreadable)", "bold cyan"), " ", _arguments(call.arguments))
         for child in reading.children(self.episode, call):
             title = Text(f"Spawn {child.policy} ({child.id})")
             yield Panel(Group(*self.thread(child)), border_style="magenta", title=title, title_align="left")
@@ -155,8 +159,8 @@ class _Page:
         if grid.row_count:
             yield Padding(grid, (0, 0, 0, 2))
         if thread.stop is None or thread.stop.reason != "finished":
-            stop = thread.stop
-            yield Text(f"stopped: {stop.reason}, {_short(stop.detail)}" if stop else "not ended", BAD)
+            why = [thread.stop.reason, _short(thread.stop.detail)] if thread.stop else ["not ended"]
+            yield Text(f"stopped: {', '.join(filter(None, why))}", BAD)
 
     def fates(self) -> Iterator[RenderableType]:
         """What became of each gold document: returned, pruned, or only seen by the agent or a sub-agent."""
@@ -218,12 +222,12 @@ def _subtitle(episode: Episode) -> Text:
 
 
 def _scores(scores: Scores) -> Iterator[RenderableType]:
-    """The reward in bold, its parts and whatever else is known behind it."""
+    """The reward first and in bold; behind it its parts and whatever else is known, in their own order."""
     if not scores:
         return
     yield _rule("scores")
     text = Text()
-    for name, value in scores.items():
+    for name, value in sorted(scores.items(), key=lambda score: score[0] != "reward"):
         text.append(f"{name} {value:.3g}".replace(" nan", " –"), "bold" if name == "reward" else "").append("   ")
     yield text
 
@@ -237,7 +241,7 @@ def _arguments(arguments: Mapping[str, object]) -> Text:
     values = [_short(_value(value)) for value in arguments.values()]
     if len(values) == 1:
         return Text(values[0])
-    return Text(", ".join(f"{name}={value}" for name, value in zip(arguments, values, strict=True)))
+    return Text(", ".join(f"{_clean(name)}={value}" for name, value in zip(arguments, values, strict=True)))
 
 
 def _value(value: object) -> str:

@@ -13,7 +13,14 @@ from rich.text import Text
 METRICS = (
     "f1", "output_recall", "trajectory_recall", "answer_found", "format_valid", "prune_rate", "prune_accuracy",
 )  # fmt: skip
-POLICIES = {"base": "base", "sft": "SFT", "sft_greedy": "SFT greedy", "rl": "RL", "rl_greedy": "RL greedy"}
+POLICIES = {
+    "base": "base",
+    "sft": "SFT",
+    "sft_greedy": "SFT greedy",
+    "rl": "RL",
+    "rl_greedy": "RL greedy",
+    "expert": "expert",
+}
 PAIRED = {"rl_minus_sft": "RL − SFT", "rl_greedy_minus_sft_greedy": "RL − SFT, greedy"}
 MISSING = "–"
 
@@ -23,12 +30,19 @@ Summary = dict[str, Any]
 def summary_table(summary: Summary) -> Table:
     """The table of `summary` for a terminal: green where a difference's 95% interval is above 0, red where below.
 
-    `summary` maps a policy (base, sft, sft_greedy, rl, rl_greedy; those absent have no column) to {metric: mean}, and
-    "intervals" to {policy: {metric: [mean, low, high]}}, "paired" to {rl_minus_sft | rl_greedy_minus_sft_greedy:
-    {metric: [mean, low, high]}}. NaN, None and what is absent are shown as –.
+    `summary` maps a policy (base, sft, sft_greedy, rl, rl_greedy, expert; those absent have no column) to
+    {metric: mean}, "intervals" to {policy: {metric: [mean, low, high]}}, and "paired" to {rl_minus_sft |
+    rl_greedy_minus_sft_greedy: {metric: [mean, low, high]}}. NaN, None and what is absent are shown as –.
     """
     caption = "mean ± half of its 95% interval; differences paired by task"
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), caption=caption, caption_justify="left")
+    wide = len(_header(summary)) > 8  # closer together, so that all columns fit on 80
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        padding=(0, 0 if wide else 1, 0, 0),
+        caption=caption,
+        caption_justify="left",
+    )
     for name in _header(summary):
         words = name == "metric"  # only words wrap where the terminal is narrow
         table.add_column(name.replace(" greedy", "\ngreedy"), justify="left" if words else "right", no_wrap=not words)
@@ -40,7 +54,7 @@ def summary_table(summary: Summary) -> Table:
 
 
 def _stacked(cell: str, style: str = "") -> Text:
-    """A number above its interval, so that all columns fit on 80."""
+    """A number above its interval."""
     number, _, interval = cell.partition(" ")
     return Text(number, style).append(f"\n{interval}", "dim" if not style else "")
 
