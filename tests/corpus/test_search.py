@@ -194,7 +194,7 @@ def test_a_catastrophic_pattern_does_not_hang(pattern):
     corpus = corpus_of(["a" * 16_000 + "!"])
     started = time.perf_counter()
     assert corpus.grep(pattern) == []
-    assert time.perf_counter() - started < 1
+    assert time.perf_counter() - started < 2
 
 
 def test_grep_stops_at_its_time_limit():
@@ -202,7 +202,7 @@ def test_grep_stops_at_its_time_limit():
     started = time.perf_counter()
     with pytest.raises(PatternError, match="more than 0.2 s"):
         corpus.grep("[a-q][^u-z]{900}x", timeout=0.2)
-    assert time.perf_counter() - started < 2
+    assert time.perf_counter() - started < 3
 
 
 @pytest.mark.parametrize("pattern", ["(", "[z-a]", "(?=x)y", r"(a)\1", "((a{1000}){1000}){1000}", "a" * 1001, "\ud800"])
