@@ -19,7 +19,7 @@ def test_a_segment_is_exactly_what_the_policy_saw(walk, renderer):
     for thread in episode.threads:
         for segment in thread.segments:
             assert [t for s in segment.spans for t in segment.tokens[s.start : s.stop]] == segment.tokens
-            assert [(a.stop, b.start) for a, b in zip(segment.spans, segment.spans[1:], strict=False) if a.stop != b.start] == []
+            assert all(a.stop == b.start for a, b in zip(segment.spans, segment.spans[1:], strict=False))
 
 
 @pytest.mark.parametrize("walk", WALKS.values(), ids=WALKS)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -74,6 +75,20 @@ class Run:
                     f"{self.folder} was begun with {name}={old.get(name)!r}, not {wanted.get(name)!r}: "
                     f"go on with the same recipe, or give another folder with --out"
                 )
+
+    def model(self) -> Path:
+        """The trained weights. InputError while training has not ended."""
+        model = self.folder / "model"
+        if not model.is_dir():
+            raise InputError(f"{self.folder} has no trained model yet: finish it with the command that began it")
+        return model
+
+    def export(self, folder: str | Path) -> Path:
+        """A copy of the trained weights in `folder`, which must be new or empty."""
+        folder = Path(folder)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise InputError(f"{folder} is not empty: name a new folder to export to")
+        return Path(shutil.copytree(self.model(), folder, dirs_exist_ok=True))
 
     def log(self, event: Event) -> None:
         """Append one event, flushed before we go on."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator, Sequence
 
+from trivium.errors import InputError
 from trivium.fleet import Rank
 from trivium.loops.run import Event
 from trivium.trace import Episode
@@ -18,6 +19,9 @@ async def sft(
     for step in range(first, steps):
         chosen = [episodes[index] for index in _indices(len(episodes), step * size, size, seed)]
         done = await learner.step(Batch.imitate(rank.share(chosen)))
+        if not done.metrics["tokens_trained"]:
+            spoken = sorted({thread.policy for episode in chosen for thread in episode.threads})
+            raise InputError(f"nothing to imitate: the learner learns from {sorted(learner.policies)}, these are by {spoken}")
         yield Event("sft", step + 1, done.metrics)
 
 

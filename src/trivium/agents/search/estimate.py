@@ -22,7 +22,7 @@ _FILLED = 0.6
 def estimate(recipe: Search) -> str:
     """The run's memory, tokens and time, as text. Measures one learner step and one batch of replies here."""
     torch.set_num_threads(1)
-    parts, network = Parts(recipe), Network.load(recipe.model)
+    parts, network = Parts(recipe), Network.load(parts.model)
     episode = int(_FILLED * parts.window.budget)
     learned = recipe.sft_steps * SFT_BATCH * episode + recipe.steps * recipe.groups * recipe.size * episode
     evaluated = 5 * len(parts.heldout_tasks) + GLANCE * recipe.steps // EVERY
@@ -53,7 +53,7 @@ def _cache(network: Network, slots: int, context: int) -> int:
 
 def _learn_rate(parts: Parts, network: Network) -> float:
     """Tokens a second of one learner step on a few teacher episodes."""
-    harness, tasks = parts.harness(), parts.train_tasks[:SFT_BATCH]
+    harness, tasks = parts.harness, parts.train_tasks[:SFT_BATCH]
 
     async def teach():
         return await asyncio.gather(*(harness.run(task, parts.teacher) for task in tasks))

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Iterator
-from pathlib import Path
 
 from trivium.agents.search.recipe import Parts, Search, harness_on, open_corpus
 from trivium.agents.search.reward import cited
 from trivium.engine import Engine
-from trivium.errors import InputError
 from trivium.eval import Result, evaluate
 from trivium.harness import Snapshot
 from trivium.loops import Run
@@ -18,28 +15,11 @@ from trivium.tasks.beir import beir_tasks
 from trivium.trace import Call, Episode, Prune, Sampling, Task
 
 
-def trained(run: str | Path) -> Path:
-    """The weights of a run that has ended. InputError while it has not."""
-    model = Run.open(run).folder / "model"
-    if not model.is_dir():
-        raise InputError(f"{run} has no trained model yet: finish it with the command that began it")
-    return model
-
-
-def exported(run: str | Path, folder: str | Path) -> Path:
-    """A copy of the run's weights in `folder`, which must be new or empty."""
-    model, folder = trained(run), Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(f"{folder} is not empty: name a new folder to export to")
-    shutil.copytree(model, folder, dirs_exist_ok=True)
-    return folder
-
-
 def measure(run: str, corpus: str, tasks: int, split: str, greedy: bool, seed: int) -> str:
     """Held-out scores with 95% intervals as lines of text."""
     parts = Parts(Search.of(Run.open(run).recipe(), run))
-    engine = Engine(trained(run), renderer=parts.renderer, context=parts.window.budget)
-    harness = harness_on(open_corpus(corpus, parts.window), parts.window) if corpus else parts.harness(heldout=True)
+    engine = Engine(Run.open(run).model(), renderer=parts.renderer, context=parts.window.budget)
+    harness = harness_on(open_corpus(corpus, parts.window), parts.window) if corpus else parts.harness
     questions = (beir_tasks(corpus, split) if corpus else parts.heldout_tasks)[:tasks]
     sampling = Sampling(temperature=0.0 if greedy else 1.0, max_tokens=parts.window.reply)
     result, _ = asyncio.run(evaluate(harness, questions, engine, parts.scorer(parts.recipe.steps), sampling=sampling, seed=seed))
@@ -60,7 +40,7 @@ def answer(run: str, question: str, corpus: str, greedy: bool = True) -> Iterato
     Raises InputError for a run without weights, or documents that cannot be read.
     """
     parts = Parts(Search.of(Run.open(run).recipe(), run))
-    engine = Engine(trained(run), renderer=parts.renderer, slots=1, context=parts.window.budget)
+    engine = Engine(Run.open(run).model(), renderer=parts.renderer, slots=1, context=parts.window.budget)
     harness = harness_on(open_corpus(corpus, parts.window), parts.window)
     sampling = Sampling(temperature=0.0 if greedy else 1.0, max_tokens=parts.window.reply)
     said: asyncio.Queue[str | None] = asyncio.Queue()

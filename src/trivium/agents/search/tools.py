@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Annotated
 
 from msgspec import Meta
@@ -10,6 +10,7 @@ from msgspec import Meta
 from trivium.corpus import Chunk, Corpus
 from trivium.corpus.search import PatternError
 from trivium.harness import Passage, Scene, Tool, ToolError, prune_chunks, tool
+from trivium.trace import Task
 
 BRIEF = (
     "Find the documents that answer the question. Tools: search_corpus(query), grep_corpus(pattern), "
@@ -29,22 +30,26 @@ documents that answer the question, best first, each with a sentence that says w
 GREP_LIMIT = 5
 
 
-def search_tools(corpus: Corpus, results: int = 4) -> list[Tool]:
-    """The tools of one agent on `corpus`; a search returns up to `results` passages that were not seen before."""
+def search_tools(corpus: Corpus | Callable[[Task], Corpus], results: int = 4) -> list[Tool]:
+    """The tools of one agent on `corpus` (or on the corpus of each task, where worlds differ); a search returns up to
+    `results` passages that were not seen before."""
+
+    def of(scene: Scene) -> Corpus:
+        return corpus if isinstance(corpus, Corpus) else corpus(scene.task)
 
     @tool
     def search_corpus(scene: Scene, query: Annotated[str, Meta(description="what to look for, in words")]) -> list[Passage]:
         """Search the corpus by words and meaning. Returns passages not seen before, best first."""
         if not query.strip():
             raise ToolError("the query is empty")
-        hits = corpus.search(query.strip(), limit=results, exclude=scene.seen)
+        hits = of(scene).search(query.strip(), limit=results, exclude=scene.seen)
         return _fitting(scene, (hit.chunk for hit in hits))
 
     @tool
     def grep_corpus(scene: Scene, pattern: Annotated[str, Meta(description="a regular expression")]) -> list[Passage]:
         """Find passages whose text matches a regular expression."""
         try:
-            return _fitting(scene, corpus.grep(pattern.strip(), limit=GREP_LIMIT))
+            return _fitting(scene, of(scene).grep(pattern.strip(), limit=GREP_LIMIT))
         except PatternError as error:
             raise ToolError(str(error)) from error
 
@@ -54,7 +59,7 @@ def search_tools(corpus: Corpus, results: int = 4) -> list[Tool]:
         handle = doc_id.strip()
         if handle not in scene.handles:
             raise ToolError(f"{handle} is not in view; in view are {' '.join(scene.handles) or 'no passages'}")
-        return _fitting(scene, corpus.read(scene.handles[handle].rpartition(":")[0]))
+        return _fitting(scene, of(scene).read(scene.handles[handle].rpartition(":")[0]))
 
     return [search_corpus, grep_corpus, read_document, prune_chunks]
 

@@ -33,7 +33,7 @@ SHOWN = (*METRICS, "reward", "precision", "returned", "turns", "calls_per_turn",
 class Watcher(Protocol):
     """Who shows a person how far we are."""
 
-    def stage(self, name: str, total: int) -> None: ...
+    def stage(self, name: str, total: int, done: int = 0) -> None: ...
 
     def advance(self, n: int = 1, **numbers: float) -> None: ...
 
@@ -70,7 +70,7 @@ class _Silent:
     def __exit__(self, *_) -> None:
         pass
 
-    def stage(self, name: str, total: int) -> None:
+    def stage(self, name: str, total: int, done: int = 0) -> None:
         pass
 
     def advance(self, n: int = 1, **numbers: float) -> None:
@@ -90,13 +90,13 @@ class _Line:
         self.parts, self.run = Parts(self.recipe), Run(self.recipe.out)
         if self.rank.first:  # makes what the others then find: the store, and the corpus' vectors in the cache
             Store(self.run.folder / "episodes.db").close()
-            self.parts.harness()
+            _ = self.parts.harness
         self.rank.barrier()
         self.store = Store(self.run.folder / "episodes.db")
         self.checkpoints = Checkpoints(self.run.folder / "checkpoints")
-        self.network = Network.load(self.recipe.model)
+        self.network = Network.load(self.parts.model)
         self.engine = Engine(
-            Network.load(self.recipe.model),
+            Network.load(self.parts.model),
             renderer=self.parts.renderer,
             slots=max(8, self.recipe.groups * self.recipe.size // self.recipe.workers),
             context=self.parts.window.budget,
@@ -124,8 +124,7 @@ class _Line:
     async def _warm_up(self, first: int) -> None:
         episodes = await self._teacher()
         learner = self._learner("sft")
-        self.watcher.stage("warm-up", self.recipe.sft_steps)
-        self.watcher.advance(first)
+        self.watcher.stage("warm-up", self.recipe.sft_steps, first)
         async for event in sft(
             learner, episodes, steps=self.recipe.sft_steps, size=SFT_BATCH, seed=self.recipe.seed, first=first, rank=self.rank
         ):
@@ -142,7 +141,7 @@ class _Line:
 
         async def attempt(task: Task, sample: int) -> Episode:
             async with gate:
-                harness, id = self.parts.harness(), f"teacher/{task.id}/{sample}"
+                harness, id = self.parts.harness, f"teacher/{task.id}/{sample}"
                 episode = await harness.run(task, self.parts.teacher, sample=sample, seed=self.recipe.seed, id=id)
             self.watcher.advance()
             return episode
@@ -156,10 +155,9 @@ class _Line:
     async def _reinforce(self, first: int) -> None:
         learner = self._learner("rl")
         publish(learner.network, learner.version, self.engine, self.probe)
-        self.watcher.stage("RL", self.recipe.steps)
-        self.watcher.advance(first)
+        self.watcher.stage("RL", self.recipe.steps, first)
         source = rollouts(
-            self.parts.harness(), self.parts.rl_tasks, self.engine, self.parts.scorer, groups=self.recipe.groups,
+            self.parts.harness, self.parts.rl_tasks, self.engine, self.parts.scorer, groups=self.recipe.groups,
             size=self.recipe.size, steps=self.recipe.steps, first=first, seed=self.recipe.seed, sampling=self.parts.sampling,
             store=self.store, rank=self.rank,
         )  # fmt: skip
@@ -192,7 +190,7 @@ class _Line:
 
     async def _attempt(self, tasks: Sequence[Task], policy: Policy, sampling: Sampling, prefix: str, shown: bool = False):
         """This rank's share, attempted; every rank gets the whole result, and its own episodes."""
-        mine, harness = self.rank.share(tasks), self.parts.harness(heldout=True)
+        mine, harness = self.rank.share(tasks), self.parts.harness
         part, episodes = await evaluate(
             harness, mine, policy, self._judge, sampling=sampling, seed=self.recipe.seed + 1, prefix=prefix,
             at_once=self.engine.cache.leased.size, progress=self.watcher.advance if shown else None,
@@ -210,7 +208,13 @@ class _Line:
         """The learner of a stage, as its last checkpoint left it."""
         recipe, start = self.recipe, self.recipe.sft_steps
         if stage == "sft":
-            learner = Learner(self.network, SFT(), recipe.sft_lr, schedule=lambda v: _warm_then_down(v, recipe.sft_steps))
+            learner = Learner(
+                self.network,
+                SFT(),
+                recipe.sft_lr,
+                policies={self.parts.teacher.name},
+                schedule=lambda v: _warm_then_down(v, recipe.sft_steps),
+            )
         else:
             learner = Learner(
                 self.network,
