@@ -1,0 +1,63 @@
+"""Law 11 and law 9 for whole runs: one seed gives one run, bit for bit, also across kill -9."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from trivium.nn import Network
+
+TINY = "--warmup 48 --sft-steps 12 --steps 12 --groups 2 --size 4 --eval-tasks 4 --sft-lr 1e-3".split()
+
+
+def command(out: Path, *extra: str) -> list[str]:
+    return [sys.executable, "-m", "trivium", "train", "search", "--out", str(out), *TINY, *extra]
+
+
+def finished(out: Path, *extra: str) -> dict:
+    """The run's end: its weights' digest, and all that it measured."""
+    done = subprocess.run(command(out, *extra), capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return end(out)
+
+
+def end(out: Path) -> dict:
+    lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
+    events = [(e["kind"], e["step"], {k: v for k, v in e["metrics"].items() if "seconds" not in k}) for e in lines]
+    return {"weights": Network.load(out / "model").digest(), "events": events, "summary": (out / "summary.json").read_text()}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> dict:
+    return finished(tmp_path_factory.mktemp("a") / "run")
+
+
+def test_one_seed_gives_one_run_and_a_kill_does_not_change_it(tmp_path, undisturbed):
+    """Killed twice, while warming up and while reinforcing, wherever that hits; the third try runs to the end."""
+    out = tmp_path / "run"
+    for kind, step in (("sft", 11), ("rl", 11)):
+        process = subprocess.Popen(command(out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        _wait_for(out / "metrics.jsonl", kind, step, process)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert finished(out) == undisturbed
+
+
+def test_another_seed_gives_another_run(tmp_path, undisturbed):
+    assert finished(tmp_path / "run", "--seed", "1")["weights"] != undisturbed["weights"]
+
+
+def _wait_for(path: Path, kind: str, step: int, process: subprocess.Popen) -> None:
+    for _ in range(2400):
+        if path.exists() and f'"kind": "{kind}", "step": {step}' in path.read_text():
+            return
+        assert process.poll() is None, f"the run ended before {kind} {step}"
+        time.sleep(0.1)
+    raise AssertionError(f"no {kind} {step} in four minutes")
