@@ -151,3 +151,8 @@ def test_what_is_refused_by_name(made, named):
 def test_a_forward_without_a_view_is_refused():
     with pytest.raises(Unsupported, match="view"):
         network().model(torch.arange(3)[None])
+
+
+def test_positions_start_again_in_each_sequence():
+    """RoPE sees only differences, so no logit would tell; a long pack would still leave the range of positions."""
+    assert Packed([3, 1, 2]).positions.tolist() == [0, 1, 2, 0, 0, 1]
