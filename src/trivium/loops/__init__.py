@@ -1,6 +1,7 @@
 """Straight lines: sft and rl. The only place where engine, learner, publisher and scorer meet.
 
-Importing this room imports no torch; its names bring it when they are first asked for.
+Importing this room imports no torch; its names bring it when they are first asked for. No file here bears the name of
+what it holds: a module that is imported takes that name in its package, and `from trivium.loops import rl` got the module.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from importlib import import_module
 
 from trivium.loops.run import Event, Run
 
-_HOME = {"rl": "trivium.loops.rl", "rollouts": "trivium.loops.rl", "sft": "trivium.loops.sft"}
+_HOME = {"rl": "trivium.loops.reinforce", "rollouts": "trivium.loops.reinforce", "sft": "trivium.loops.imitate"}
 
 __all__ = ["Event", "Run", "rl", "rollouts", "sft"]
 
