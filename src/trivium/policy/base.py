@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
+from trivium.policy.message import Message
+from trivium.policy.render import Renderer
 from trivium.trace import Sampling
-
-if TYPE_CHECKING:
-    from trivium.policy.render import Renderer
-
-Message = dict[str, Any]
-"""A message as the OpenAI chat API has it: role, content, tool_calls, tool_call_id."""
 
 
 @dataclass(frozen=True, slots=True)

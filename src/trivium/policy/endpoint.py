@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trivium.errors import InputError, PolicyError
-from trivium.policy.base import Message, Reply, View
+from trivium.policy.base import Reply, View
+from trivium.policy.message import Message
 from trivium.policy.render import Renderer
 from trivium.trace import Sampling
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from trivium.errors import InputError, Unsupported
-from trivium.policy.base import Message
+from trivium.policy.message import Message
 from trivium.trace import Piece
 
 _WORD = "x"  # stands for a result while the template is rendered; a letter never merges with the newlines around it

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from trivium.errors import PolicyError
-from trivium.policy.base import Message, Reply, View
+from trivium.policy.base import Reply, View
+from trivium.policy.message import Message
 from trivium.policy.render import Renderer
 from trivium.trace import Sampling
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from trivium.corpus.words import STOP_WORDS, words
 from trivium.errors import InputError
-from trivium.policy.base import Message, View
+from trivium.policy.base import View
+from trivium.policy.message import Message
 from trivium.policy.scripted import call, say
 from trivium.tasks.proof import says
 from trivium.tasks.relations import OF
