@@ -1,4 +1,4 @@
-"""Who speaks: the seam `Policy`, how messages become tokens, a script that ships as the fake, and any OpenAI-compatible endpoint."""
+"""Who speaks: the seam `Policy`, how messages become tokens, a script as the fake that ships, OpenAI-like endpoints."""
 
 from trivium.policy.base import Policy, Reply, View
 from trivium.policy.endpoint import Endpoint

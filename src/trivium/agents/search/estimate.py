@@ -22,7 +22,8 @@ _FILLED = 0.6
 def estimate(recipe: Search) -> str:
     """The run's memory, tokens and time, as text. Measures one learner step and one batch of replies here."""
     torch.set_num_threads(1)
-    parts, network = Parts(recipe), Network.load(parts.model)
+    parts = Parts(recipe)
+    network = Network.load(parts.model)
     episode = int(_FILLED * parts.window.budget)
     learned = recipe.sft_steps * SFT_BATCH * episode + recipe.steps * recipe.groups * recipe.size * episode
     evaluated = 5 * len(parts.heldout_tasks) + GLANCE * recipe.steps // EVERY

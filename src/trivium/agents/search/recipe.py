@@ -215,10 +215,8 @@ def _chain(task: Task, corpus: Corpus) -> list[dict[str, Any]]:
     titles = [corpus.read(doc)[0].title for doc in task.truth["gold"]]
     asked = task.prompt.lower()
     ordered = sorted(range(len(titles)), key=lambda i: titles[i].lower() not in asked)  # named in the question: first
-    return [
-        {"subject": titles[i], "keyword": "", "object": titles[i], "doc": task.truth["gold"][i], "after": place - 1 if place else -1}
-        for place, i in enumerate(ordered)
-    ]
+    links = [{"subject": titles[i], "keyword": "", "object": titles[i], "doc": task.truth["gold"][i]} for i in ordered]
+    return [{**link, "after": place - 1} for place, link in enumerate(links)]  # -1: nothing comes before the first
 
 
 def _cycle(tasks: list[Task], count: int) -> list[Task]:

@@ -22,7 +22,8 @@ def measure(run: str, corpus: str, tasks: int, split: str, greedy: bool, seed: i
     harness = harness_on(open_corpus(corpus, parts.window), parts.window) if corpus else parts.harness
     questions = (beir_tasks(corpus, split) if corpus else parts.heldout_tasks)[:tasks]
     sampling = Sampling(temperature=0.0 if greedy else 1.0, max_tokens=parts.window.reply)
-    result, _ = asyncio.run(evaluate(harness, questions, engine, parts.scorer(parts.recipe.steps), sampling=sampling, seed=seed))
+    judge = parts.scorer(parts.recipe.steps)
+    result, _ = asyncio.run(evaluate(harness, questions, engine, judge, sampling=sampling, seed=seed))
     return _lines(result)
 
 

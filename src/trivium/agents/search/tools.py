@@ -54,7 +54,7 @@ def search_tools(corpus: Corpus | Callable[[Task], Corpus], results: int = 4) ->
             raise ToolError(str(error)) from error
 
     @tool
-    def read_document(scene: Scene, doc_id: Annotated[str, Meta(description="the handle of one of its passages")]) -> list[Passage]:
+    def read_document(scene: Scene, doc_id: Annotated[str, Meta(description="a handle of one passage")]) -> list[Passage]:
         """Read the document to which a passage belongs, as far as the budget allows."""
         handle = doc_id.strip()
         if handle not in scene.handles:

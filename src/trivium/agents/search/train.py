@@ -281,18 +281,17 @@ def summarize(run: Run) -> dict[str, Any]:
     """The table: means, 95% intervals, and RL over SFT paired task by task."""
     found = {name: Result(**read_json(run.result(name))) for name in ("base", "sft", "sft_greedy", "rl", "rl_greedy", "expert")
              if run.result(name).exists()}  # fmt: skip
-    paired = {
-        f"{after}_minus_{before}": {name: list(found[after].minus(found[before], name)) for name in SHOWN if _both(found, after, before, name)}
-        for after, before in (("rl", "sft"), ("rl_greedy", "sft_greedy"))
-    }
+    pairs = (("rl", "sft"), ("rl_greedy", "sft_greedy"))
+    paired = {f"{after}_minus_{before}": _paired(found[after], found[before]) for after, before in pairs}
     means = {policy: {name: result.means().get(name) for name in SHOWN} for policy, result in found.items()}
     intervals = {p: {name: list(r.interval(name)) for name in SHOWN if name in r.scores} for p, r in found.items()}
     tasks = len(found["rl"].tasks)
     return {**means, "intervals": intervals, "paired": paired, "tasks": tasks, "recipe": run.recipe()}
 
 
-def _both(found: dict[str, Result], after: str, before: str, name: str) -> bool:
-    return name in found[after].scores and name in found[before].scores
+def _paired(after: Result, before: Result) -> dict[str, list[float]]:
+    both = [name for name in SHOWN if name in after.scores and name in before.scores]
+    return {name: list(after.minus(before, name)) for name in both}
 
 
 def _warm_then_down(version: int, steps: int) -> float:
