@@ -1,0 +1,90 @@
+"""What the base can do, measured on held-out names: exact match of whole spans, greedy and at temperature 1.
+
+Every score is teacher-forced over one span, which equals greedy decoding for spans that must match exactly; the score at
+temperature 1 is the exact probability of the span, so it carries no sampling noise.
+"""
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+import torch
+from tokenizers import Tokenizer
+
+from bases.nano import data
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """Mean over `count` items of exact match: greedy, and the probability at temperature 1."""
+
+    greedy: float
+    sampled: float
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """Items, the agent's turn that is scored, and how many tokens at its start and end are given."""
+
+    items: list[list[data.Piece]]
+    turn: int
+    skip: tuple[int, int] = (0, 0)
+
+
+def probes(count: int, seed: int = 1) -> dict[str, Probe]:
+    """Skill name -> probe, over one held-out world. A recall probe is given ` #` and scores the digits."""
+    library = data.Library(random.Random(seed), "heldout", 600)
+    one, two = library.questions(1, count), library.questions(2, count)
+
+    def walks(asked, results: int, full: float = 0.0) -> list[list[data.Piece]]:
+        return [data.trajectory(library, question, links, results, True, full) for question, links in asked]
+
+    four, both = walks(one, 4), walks(two, 4)
+    pruned = [item for item in walks(two, 4, 1.0) + walks(two, 4, 1.0) if "prune_chunks" in item[-1].text][:count]
+    return {
+        "query": Probe([data.first_query(*q, True) for q in one], 0),
+        "query2": Probe(both, 0),
+        "rec4": Probe(four, 1, (1, 1)),
+        "rec8": Probe(walks(one, 8), 1, (1, 1)),
+        "answer1": Probe(four, 1),
+        "hop4": Probe(both, 1),
+        "answer2": Probe(both, 2),
+        "keep4": Probe(pruned, 1),
+    }
+
+
+@torch.no_grad()
+def measure(model, tokenizer: Tokenizer, asked: Probe, batch: int = 20) -> Skill:
+    """Score one turn (a stretch of weight 1) of every item."""
+    examples = data.encode(tokenizer, asked.items)
+    greedy = sampled = 0.0
+    for at in range(0, len(examples), batch):
+        group = examples[at : at + batch]
+        width = max(len(e.ids) for e in group)
+        ids = torch.tensor([e.ids + [0] * (width - len(e.ids)) for e in group])
+        hidden = model.model(input_ids=ids, use_cache=False, attention_mask={"full_attention": None}).last_hidden_state
+        for row, example in enumerate(group):
+            start, stop = _turn(example.weights, asked.turn)
+            start, stop = start + asked.skip[0], stop - asked.skip[1]
+            logp = model.lm_head(hidden[row, start - 1 : stop - 1]).float().log_softmax(-1)
+            target = ids[row, start:stop]
+            greedy += float((logp.argmax(-1) == target).all())
+            sampled += float(logp.gather(1, target[:, None]).sum().exp())
+    return Skill(greedy / len(examples), sampled / len(examples), len(examples))
+
+
+def _turn(weights: list[float], turn: int) -> tuple[int, int]:
+    """The `turn`-th maximal stretch of weight 1, as (start, stop)."""
+    starts = [i for i, w in enumerate(weights) if w == 1.0 and (i == 0 or weights[i - 1] != 1.0)]
+    start = starts[turn]
+    stop = next((i for i in range(start, len(weights)) if weights[i] != 1.0), len(weights))
+    return start, stop
+
+
+def all_skills(model, tokenizer: Tokenizer, count: int = 60) -> dict[str, Skill]:
+    model.eval()
+    with torch.autocast("cpu", torch.bfloat16):
+        scores = {name: measure(model, tokenizer, asked) for name, asked in probes(count).items()}
+    model.train()
+    return scores

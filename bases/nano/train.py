@@ -1,0 +1,234 @@
+"""Make the nano base from nothing: `python -m bases.nano.train --out FOLDER`.
+
+One process, one thread, bfloat16 autocast. Muon on the matrices, AdamW on embeddings and gains. The curriculum follows the
+step number alone and every random draw comes from (seed, step), so that a resumed run equals an unbroken one.
+"""
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from torch.nn import functional as F
+
+from bases.nano import data, model, probe, tokenizer
+from bases.nano.muon import Muon
+
+MICRO_TOKENS = 2048
+MICROS = 2
+WARMUP = 300
+
+
+def mixture(progress: float) -> list[tuple[str, float]]:
+    """(task, share of examples) at `progress` in [0, 1)."""
+    return [("drill", 0.5 if progress < 0.02 else 0.08), ("text", 0.08), ("names", 0.06), ("told", 0.04),
+            ("query1", 0.08), ("query2", 0.07), ("query3", 0.04), ("walk1", 0.3),
+            ("walk2", 0.2 if progress > 0.05 else 0.0), ("walk3", 0.05 if progress > 0.3 else 0.0)]
+
+
+def widest(progress: float) -> int:
+    """The most results per search at `progress`."""
+    return 4 if progress < 0.2 else 6 if progress < 0.35 else 8
+
+
+def examples(rng: random.Random, counts: Counter, progress: float) -> list[list[data.Piece]]:
+    """The examples of all tasks that are made of text, over one world; `counts` says how many of each."""
+    library = data.Library(rng, "train", rng.choice((150, 250, 400)))
+    made = [data.name_list(rng, "train") for _ in range(counts["names"])]
+    made += [data.told_tool(rng, "train") for _ in range(counts["told"])]
+    for hops in (1, 2, 3):
+        asked = library.questions(hops, counts[f"query{hops}"])
+        made += [data.first_query(question, links, rng.random() < 0.3) for question, links in asked]
+        for question, links in library.questions(hops, counts[f"walk{hops}"], 0.15 if hops == 2 else 0.0):
+            results = rng.randrange(2, (widest(progress) if hops == 1 else min(4, widest(progress))) + 1)
+            made.append(data.trajectory(library, question, links, results, rng.random() < 0.3))
+    return made
+
+
+def micro_batches(tok: Tokenizer, seed: int, step: int, texts: Iterator[data.Example], progress: float) -> list:
+    """`MICROS` groups of examples of like length, each about `MICRO_TOKENS` tokens; drawn from (seed, step)."""
+    rng = random.Random(seed * 1_000_003 + step)
+    tasks, shares = zip(*mixture(progress), strict=True)
+    counts = Counter(rng.choices(tasks, shares, k=64))
+    pool = data.encode(tok, examples(rng, counts, progress))
+    length = rng.choice((48, 64, 96))
+    pool += [data.drill(rng, _drill_vocab(rng), length) for _ in range(counts["drill"])]
+    pool += list(itertools.islice(texts, counts["text"]))
+    pool.sort(key=lambda e: len(e.ids))
+    groups: list[list[data.Example]] = [[]]
+    for example in pool:
+        if groups[-1] and len(example.ids) * (len(groups[-1]) + 1) > MICRO_TOKENS:
+            groups.append([])
+        groups[-1].append(example)
+    return rng.sample(groups, len(groups))
+
+
+def _drill_vocab(rng: random.Random) -> tuple[int, int]:
+    """Ids to drill on: mostly all of them, sometimes a stretch so narrow that tokens recur in other places."""
+    if rng.random() < 0.7:
+        return (9, model.config().vocab_size)
+    start = rng.randrange(9, 4000)
+    return (start, start + 60)
+
+
+class LineProbes(torch.nn.Module):
+    """Two readings of the last-but-one layer at a result line's last digit; they shape it and are then thrown away.
+
+    `gold` says whether the line states what was asked, `object` turns to the embedding of its object's first token.
+    """
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.gold = torch.nn.Linear(hidden, 1)
+        self.object = torch.nn.Linear(hidden, hidden, bias=False)
+
+
+def losses(net, probes: LineProbes, seen: dict, group: list[data.Example], rng: random.Random) -> list[torch.Tensor]:
+    """[next-token, gold-line, line-object, look, read] losses of one micro-batch; all but the first may be 0.
+
+    The look loss is -log of the attention that the last layer's key head (0 for handles, 1 for names) pays to the
+    right line's handle: the probes show that layer 3 knows the line long before the last layer learns to read it there.
+    The read loss counts the token that is read there once more, since one such decision stands among many easy tokens.
+    """
+    width = max(len(e.ids) for e in group)
+    ids = torch.tensor([e.ids + [0] * (width - len(e.ids)) for e in group])
+    counted = torch.tensor([
+        row * width + at for row, e in enumerate(group) for at in range(1, len(e.ids))
+        if e.weights[at] >= 1 or rng.random() < e.weights[at]
+    ])
+    marks = [(row * width + m.at, m) for row, e in enumerate(group) for m in e.marks]
+    with torch.autocast("cpu", torch.bfloat16):
+        hidden = net.model(input_ids=ids, use_cache=False, attention_mask={"full_attention": None}).last_hidden_state
+        logits = net.lm_head(hidden.flatten(0, 1).index_select(0, counted - 1))
+        tokens = F.cross_entropy(logits.float(), ids.flatten()[counted])
+        if not marks:
+            return [tokens, *torch.zeros(4)]
+        at = seen["h"].flatten(0, 1).index_select(0, torch.tensor([place for place, _ in marks]))
+        gold = torch.tensor([float(m.gold) for _, m in marks])
+        objects = net.lm_head(F.rms_norm(probes.object(at), (at.shape[-1],)))
+    looks = [(row, kind, start, to) for row, e in enumerate(group) for start, to, kind in e.looks]
+    look = read = torch.zeros(())
+    if looks:
+        row, kind, start, to = torch.tensor(looks).T
+        shares = net.model.layers[-1].self_attn.shares[row, kind, :, start, to].float()
+        look = -(shares.mean(-1) + 1e-4).log().mean()
+        with torch.autocast("cpu", torch.bfloat16):
+            said = net.lm_head(hidden[row, start])
+        read = F.cross_entropy(said.float(), ids[row, start + 1])
+    return [
+        tokens,
+        F.binary_cross_entropy_with_logits(probes.gold(at.float()).squeeze(-1), gold),
+        F.cross_entropy(objects.float(), torch.tensor([m.object for _, m in marks]), ignore_index=-1, reduction="sum")
+        / len(marks),
+        look,
+        read,
+    ]
+
+
+def rate(step: int, steps: int) -> float:
+    """Warm-up over `WARMUP` steps, then linear decay to 2% over the last half."""
+    return min(1.0, (step + 1) / WARMUP, max(0.02, 2 * (1 - step / steps)))
+
+
+def save_state(path: Path, state: dict) -> None:
+    torch.save(state, path.with_suffix(".tmp"))
+    os.replace(path.with_suffix(".tmp"), path)
+
+
+def export(net, tok: Tokenizer, folder: Path) -> None:
+    """The folder that transformers, vLLM and renderers load: bfloat16 weights, tokenizer, configs."""
+    tokenizer.save(tok, folder)
+    copy = model.build(net.config, 0, laid_in=False)
+    copy.load_state_dict(net.state_dict())
+    copy.to(torch.bfloat16).save_pretrained(folder)
+    (folder / "generation_config.json").write_text(
+        json.dumps({"do_sample": True, "temperature": 1.0, "eos_token_id": [2, 0], "pad_token_id": 0}, indent=2) + "\n"
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    torch.set_num_threads(1)
+    out = Path(args.out)
+    out.mkdir(parents=True, exist_ok=True)
+    tok = Tokenizer.from_file(args.tokenizer) if args.tokenizer else tokenizer.train()
+    net = model.build(model.config(args.hidden, args.layers, args.ffn, args.theta), args.seed, not args.plain_init)
+    probes = LineProbes(args.hidden)
+    seen: dict = {}
+    net.model.layers[-2].register_forward_hook(lambda m, i, o: seen.update(h=o if torch.is_tensor(o) else o[0]))
+    matrices = [p for n, p in net.named_parameters() if p.ndim == 2 and "embed" not in n]
+    others = [p for n, p in net.named_parameters() if p.ndim != 2 or "embed" in n]
+    optimizers = [Muon(matrices, lr=args.muon), torch.optim.AdamW(
+        [{"params": others}, {"params": probes.parameters()}], lr=args.adam, betas=(0.9, 0.95), weight_decay=0.0)]
+    base = [args.muon, args.adam]
+    state, start, spent, tokens = out / "state.pt", 0, 0.0, 0
+    if state.exists():
+        kept = torch.load(state, weights_only=False)
+        net.load_state_dict(kept["net"])
+        probes.load_state_dict(kept["probes"])
+        for o, s in zip(optimizers, kept.get("optimizers", ()), strict=False):
+            o.load_state_dict(s)
+        start, spent, tokens = kept["step"], kept["spent"], kept["tokens"]
+    texts = data.text_windows(tok, random.Random(args.seed + start), 192)
+    begun, queue, running = time.process_time(), [], {}
+    for step in range(start, args.steps):
+        progress = step / args.steps
+        rng = random.Random(args.seed * 7_919 + step)
+        factor = rate(step, args.steps)
+        for o, lr in zip(optimizers, base, strict=True):
+            for g in o.param_groups:
+                g["lr"] = lr * factor
+        while len(queue) < MICROS:
+            queue += micro_batches(tok, args.seed, step, texts, progress)
+        for _ in range(MICROS):
+            group = queue.pop()
+            parts = losses(net, probes, seen, group, rng)
+            ((parts[0] + args.line_loss * (parts[1] + 0.3 * parts[2] + 0.6 * parts[3] + parts[4])) / MICROS).backward()
+            tokens += sum(len(e.ids) for e in group)
+            for name, part in zip(("loss", "gold", "object", "look", "read"), parts, strict=True):
+                if value := part.item():
+                    running[name] = 0.98 * running.get(name, value) + 0.02 * value
+        torch.nn.utils.clip_grad_norm_(itertools.chain(net.parameters(), probes.parameters()), 1.0)
+        for o in optimizers:
+            o.step()
+            o.zero_grad(set_to_none=True)
+        if (step + 1) % args.every == 0 or step + 1 == args.steps:
+            cpu = spent + time.process_time() - begun
+            skills = probe.all_skills(net, tok)
+            line = {"step": step + 1, "cpu_s": round(cpu), "tokens": tokens} | {k: round(v, 3) for k, v in running.items()}
+            line |= {k: [round(s.greedy, 2), round(s.sampled, 2)] for k, s in skills.items()}
+            print(json.dumps(line), flush=True)
+            with open(out / "curve.jsonl", "a") as f:
+                f.write(json.dumps(line) + "\n")
+            save_state(state, {"net": net.state_dict(), "probes": probes.state_dict(), "step": step + 1, "tokens": tokens,
+                               "optimizers": [o.state_dict() for o in optimizers], "spent": cpu})
+            export(net, tok, out / "export")
+
+
+def main() -> None:
+    p = argparse.ArgumentParser(description=__doc__)
+    p.add_argument("--out", required=True, help="folder for the state, the curve and the exported model")
+    p.add_argument("--tokenizer", help="a tokenizer.json to use instead of training one")
+    p.add_argument("--steps", type=int, default=9000)
+    p.add_argument("--every", type=int, default=500, help="steps between probes and checkpoints")
+    p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--hidden", type=int, default=128)
+    p.add_argument("--layers", type=int, default=4)
+    p.add_argument("--ffn", type=int, default=384)
+    p.add_argument("--theta", type=float, default=1e6)
+    p.add_argument("--muon", type=float, default=0.006)
+    p.add_argument("--adam", type=float, default=0.0015)
+    p.add_argument("--line-loss", type=float, default=0.5, help="weight of the line probe's loss")
+    p.add_argument("--plain-init", action="store_true", help="start from random attention (for comparison)")
+    run(p.parse_args())
+
+
+if __name__ == "__main__":
+    main()
