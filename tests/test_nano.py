@@ -38,7 +38,7 @@ def test_folder_is_small_and_stock():
 
 
 def test_tokenizer_gives_text_back_and_splits_digits(tokenizer):
-    for text in ("Brennix Holt 10-K: led by Mira Tolen. #12\n", "naïve → 東京\n\n  def f(x):", "<|im_start|>user\nhi<|im_end|>"):
+    for text in ("Brennix Holt 10-K: led by Mira Tolen. #12\n", "naïve → 東京\n\n  f(x):", "<|im_start|>user\nhi<|im_end|>"):
         assert tokenizer.decode(tokenizer.encode(text)) == text
     assert len(tokenizer.encode(" #317")) == 4
 
@@ -76,3 +76,15 @@ def test_renderer_parses_the_calls_the_base_was_taught(tokenizer):
     tokens = tokenizer.encode(data.keep_call([1, 15]) + "<|im_end|>")
     (asked,) = Qwen3Renderer(tokenizer).parse_response(tokens).tool_calls
     assert asked.name == "prune_chunks" and asked.arguments == {"keep": [" #1", " #15"]}
+
+
+@pytest.mark.parametrize(("skill", "floor"), [("query", 0.85), ("rec4", 0.85), ("rec8", 0.75), ("answer2", 0.6)])
+def test_skill_on_held_out_names(model, skill, floor):
+    from tokenizers import Tokenizer
+
+    measured = probe.measure(model, Tokenizer.from_file(str(FOLDER / "tokenizer.json")), probe.probes(30)[skill])
+    assert measured.greedy >= floor
+
+
+def test_calls_sampled_at_temperature_one_parse(model, tokenizer):
+    assert probe.valid_turns(model, tokenizer, 10) >= 0.9

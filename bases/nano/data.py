@@ -4,6 +4,7 @@ An `Example` is tokens with a loss weight each, and marks. A mark sits on the la
 the line states what the last query asked, and whom or what it leads to; marks train two probes that are thrown away
 afterwards (see `train.py`), and teach a line's handle to sum up its line.
 """
+
 from __future__ import annotations
 
 import pydoc_data.topics
@@ -103,8 +104,12 @@ class Library:
         `seen` holds the passages already shown, and grows by the new ones.
         """
         rng, chosen = self.rng, [link["doc"]]
-        pools = (self.of_entity[link["subject"]], self.of_relation[link["relation"]],
-                 self.of_word[rng.choice(link["subject"].split())], list(self.text))
+        pools = (
+            self.of_entity[link["subject"]],
+            self.of_relation[link["relation"]],
+            self.of_word[rng.choice(link["subject"].split())],
+            list(self.text),
+        )
         while len(chosen) < count:
             doc = rng.choice(rng.choices(pools, (0.4, 0.35, 0.15, 0.1))[0])
             if doc not in chosen and (doc not in seen or rng.random() < 0.05):
@@ -292,4 +297,3 @@ def text_windows(tokenizer, rng: random.Random, length: int) -> Iterator[Example
             while len(stream) >= length:
                 yield Example(stream[:length], [TEXT_WEIGHT] * length, [])
                 del stream[:length]
-

@@ -5,6 +5,7 @@ start from there: one dimension of every embedding is the same constant, so that
 dimension depends on nothing but its position; rotary embedding then turns "key rotated by one position" into "attend to the
 previous token". Layer 0 has such heads from step 0, and layer 1 compares a token with what they wrote: an induction head.
 """
+
 from __future__ import annotations
 
 import torch
@@ -15,12 +16,22 @@ CONSTANT = 0
 """The embedding dimension that is equal for all tokens."""
 
 
-def config(hidden: int = 128, layers: int = 4, ffn: int = 384, theta: float = 1e6, vocab: int = 4096) -> Qwen3Config:
+def config(hidden: int = 128, layers: int = 4, ffn: int = 384) -> Qwen3Config:
     return Qwen3Config(
-        vocab_size=vocab, hidden_size=hidden, num_hidden_layers=layers, intermediate_size=ffn, head_dim=32,
-        num_attention_heads=hidden // 32, num_key_value_heads=hidden // 64, tie_word_embeddings=True,
-        max_position_embeddings=4096, rope_parameters={"rope_type": "default", "rope_theta": theta},
-        bos_token_id=None, eos_token_id=2, pad_token_id=0, attention_dropout=0.0,
+        vocab_size=4096,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        intermediate_size=ffn,
+        head_dim=32,
+        num_attention_heads=hidden // 32,
+        num_key_value_heads=hidden // 64,
+        tie_word_embeddings=True,
+        max_position_embeddings=4096,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+        bos_token_id=None,
+        eos_token_id=2,
+        pad_token_id=0,
+        attention_dropout=0.0,
     )
 
 
@@ -56,6 +67,9 @@ def build(cfg: Qwen3Config, seed: int, laid_in: bool = True) -> Qwen3ForCausalLM
     if laid_in:
         _lay_in_previous_token(model)
         _lay_in_induction(model)
+        for layer in model.model.layers[2:]:  # at gain 1 QK-norm caps a score at 5.7: too blunt to pick 1 of 300 tokens
+            layer.self_attn.q_norm.weight.fill_(2.0)
+            layer.self_attn.k_norm.weight.fill_(2.0)
     return model
 
 

@@ -1,4 +1,5 @@
 """Muon: momentum whose update is orthogonalised, for matrices (K. Jordan et al., 2024, kellerjordan.github.io/posts/muon)."""
+
 from __future__ import annotations
 
 from collections import defaultdict

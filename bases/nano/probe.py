@@ -3,13 +3,16 @@
 Every score is teacher-forced over one span, which equals greedy decoding for spans that must match exactly; the score at
 temperature 1 is the exact probability of the span, so it carries no sampling noise.
 """
+
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import dataclass
 
 import torch
 from tokenizers import Tokenizer
+from transformers import PreTrainedTokenizerBase
 
 from bases.nano import data
 
@@ -88,3 +91,42 @@ def all_skills(model, tokenizer: Tokenizer, count: int = 60) -> dict[str, Skill]
         scores = {name: measure(model, tokenizer, asked) for name, asked in probes(count).items()}
     model.train()
     return scores
+
+
+ARGUMENTS = {"search_corpus": "query", "grep_corpus": "pattern", "read_document": "doc_id", "prune_chunks": "keep"}
+
+
+@torch.no_grad()
+def valid_turns(model, tokenizer: PreTrainedTokenizerBase, count: int, seed: int = 0) -> float:
+    """Share of turns sampled at temperature 1 that the harness can use: known tools with their argument, or handles.
+
+    `count` two-hop items give three turns each: the first search, the second, the answer.
+    """
+    from renderers import Qwen3Renderer
+
+    torch.manual_seed(seed)
+    renderer = Qwen3Renderer(tokenizer)
+    valid = total = 0
+    for example in data.encode(tokenizer.backend_tokenizer, probes(count)["query2"].items):
+        for turn in range(3):
+            prompt = torch.tensor([example.ids[: _turn(example.weights, turn)[0]]])
+            said = model.generate(
+                prompt,
+                attention_mask=torch.ones_like(prompt),
+                do_sample=True,
+                top_k=0,
+                top_p=1.0,
+                temperature=1.0,
+                max_new_tokens=60,
+                pad_token_id=0,
+                eos_token_id=2,
+            )[0, prompt.shape[1] :].tolist()
+            valid += said[-1] == 2 and _usable(renderer.parse_response(said))
+            total += 1
+    return valid / total
+
+
+def _usable(parsed) -> bool:
+    if not parsed.tool_calls:
+        return re.fullmatch(r"( ?#\d+)+", parsed.content) is not None
+    return all(set(c.arguments or ()) == {ARGUMENTS.get(c.name)} for c in parsed.tool_calls)

@@ -3,6 +3,7 @@
 The merges of the syllables of invented names are frequent in the training text, so that a word of a name is two or three
 tokens; the rest comes from the standard library's documentation and from statements and questions.
 """
+
 from __future__ import annotations
 
 import json
@@ -17,12 +18,17 @@ from trivium.tasks.names import ENDINGS, MIDDLES, STARTS
 
 VOCAB = 4096
 SPECIALS = (
-    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>",
-    "<think>", "</think>",
+    "<|endoftext|>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "<tool_call>",
+    "</tool_call>",
+    "<tool_response>",
+    "</tool_response>",
+    "<think>",
+    "</think>",
 )
-QWEN_SPLIT = (
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
+QWEN_SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 
 
@@ -50,8 +56,10 @@ def train(seed: int = 0) -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([split, pre_tokenizers.ByteLevel(False, use_regex=False)])
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=VOCAB, special_tokens=[AddedToken(s, special=True, normalized=False) for s in SPECIALS],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False,
+        vocab_size=VOCAB,
+        special_tokens=[AddedToken(s, special=True, normalized=False) for s in SPECIALS],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
     )
     tokenizer.train_from_iterator(corpus(seed), trainer)
     return tokenizer

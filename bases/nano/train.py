@@ -1,8 +1,9 @@
 """Make the nano base from nothing: `python -m bases.nano.train --out FOLDER`.
 
 One process, one thread, bfloat16 autocast. Muon on the matrices, AdamW on embeddings and gains. The curriculum follows the
-step number alone and every random draw comes from (seed, step), so that a resumed run equals an unbroken one.
+step number alone. Killed, it resumes from the last report (`--every` steps) with fresh draws from (seed, step).
 """
+
 from __future__ import annotations
 
 import argparse
@@ -25,13 +26,24 @@ from bases.nano.muon import Muon
 MICRO_TOKENS = 2048
 MICROS = 2
 WARMUP = 300
+LOSSES = {"loss": 1.0, "gold": 0.5, "object": 0.15, "look": 0.3, "read": 0.5}
+"""What `losses` returns, with weights."""
 
 
 def mixture(progress: float) -> list[tuple[str, float]]:
     """(task, share of examples) at `progress` in [0, 1)."""
-    return [("drill", 0.5 if progress < 0.02 else 0.08), ("text", 0.08), ("names", 0.06), ("told", 0.04),
-            ("query1", 0.08), ("query2", 0.07), ("query3", 0.04), ("walk1", 0.3),
-            ("walk2", 0.2 if progress > 0.05 else 0.0), ("walk3", 0.05 if progress > 0.3 else 0.0)]
+    return [
+        ("drill", 0.5 if progress < 0.02 else 0.08),
+        ("text", 0.08),
+        ("names", 0.06),
+        ("told", 0.04),
+        ("query1", 0.08),
+        ("query2", 0.07),
+        ("query3", 0.04),
+        ("walk1", 0.3),
+        ("walk2", 0.2 if progress > 0.05 else 0.0),
+        ("walk3", 0.05 if progress > 0.3 else 0.0),
+    ]
 
 
 def widest(progress: float) -> int:
@@ -100,10 +112,14 @@ def losses(net, probes: LineProbes, seen: dict, group: list[data.Example], rng: 
     """
     width = max(len(e.ids) for e in group)
     ids = torch.tensor([e.ids + [0] * (width - len(e.ids)) for e in group])
-    counted = torch.tensor([
-        row * width + at for row, e in enumerate(group) for at in range(1, len(e.ids))
-        if e.weights[at] >= 1 or rng.random() < e.weights[at]
-    ])
+    counted = torch.tensor(
+        [
+            row * width + at
+            for row, e in enumerate(group)
+            for at in range(1, len(e.ids))
+            if e.weights[at] >= 1 or rng.random() < e.weights[at]
+        ]
+    )
     marks = [(row * width + m.at, m) for row, e in enumerate(group) for m in e.marks]
     with torch.autocast("cpu", torch.bfloat16):
         hidden = net.model(input_ids=ids, use_cache=False, attention_mask={"full_attention": None}).last_hidden_state
@@ -134,7 +150,7 @@ def losses(net, probes: LineProbes, seen: dict, group: list[data.Example], rng: 
 
 
 def rate(step: int, steps: int) -> float:
-    """Warm-up over `WARMUP` steps, then linear decay to 2% over the last half."""
+    """Warm-up over `WARMUP` steps (the laid-in heads do not survive a fast start), linear decay over the last half."""
     return min(1.0, (step + 1) / WARMUP, max(0.02, 2 * (1 - step / steps)))
 
 
@@ -154,78 +170,104 @@ def export(net, tok: Tokenizer, folder: Path) -> None:
     )
 
 
+class Trainer:
+    """The network in training, and how it is stepped, reported on and resumed."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args, self.out = args, Path(args.out)
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.tok = Tokenizer.from_file(args.tokenizer) if args.tokenizer else tokenizer.train()
+        self.net = model.build(model.config(args.hidden, args.layers, args.ffn), args.seed, not args.plain_init)
+        self.probes, self.seen = LineProbes(args.hidden), {}
+        self.net.model.layers[-2].register_forward_hook(lambda module, inputs, out: self.seen.update(h=out))
+        named = list(self.net.named_parameters())
+        matrices = [p for name, p in named if p.ndim == 2 and "embed" not in name]
+        others = [p for name, p in named if p.ndim != 2 or "embed" in name]
+        groups = [{"params": others}, {"params": self.probes.parameters()}]
+        self.optimizers = [
+            Muon(matrices, lr=args.muon),
+            torch.optim.AdamW(groups, lr=args.adam, betas=(0.9, 0.95), weight_decay=0.0),
+        ]
+        self.done, self.spent, self.tokens = 0, 0.0, 0
+        self.queue: list[list[data.Example]] = []
+        self.running: dict[str, float] = {}
+
+    def restore(self) -> None:
+        """Go on where a killed run last reported, if there is such a run in `out`."""
+        if (path := self.out / "state.pt").exists():
+            kept = torch.load(path, weights_only=False)
+            self.net.load_state_dict(kept["net"])
+            self.probes.load_state_dict(kept["probes"])
+            for optimizer, state in zip(self.optimizers, kept["optimizers"], strict=True):
+                optimizer.load_state_dict(state)
+            self.done, self.spent, self.tokens = kept["step"], kept["spent"], kept["tokens"]
+
+    def step(self, texts: Iterator[data.Example]) -> None:
+        """One update from `MICROS` micro-batches."""
+        rng = random.Random(self.args.seed * 7_919 + self.done)
+        while len(self.queue) < MICROS:
+            self.queue += micro_batches(self.tok, self.args.seed, self.done, texts, self.done / self.args.steps)
+        for _ in range(MICROS):
+            group = self.queue.pop()
+            parts = losses(self.net, self.probes, self.seen, group, rng)
+            (sum(w * part for w, part in zip(LOSSES.values(), parts, strict=True)) / MICROS).backward()
+            self.tokens += sum(len(e.ids) for e in group)
+            for name, part in zip(LOSSES, parts, strict=True):
+                if value := part.item():
+                    self.running[name] = 0.98 * self.running.get(name, value) + 0.02 * value
+        torch.nn.utils.clip_grad_norm_(itertools.chain(self.net.parameters(), self.probes.parameters()), 1.0)
+        for optimizer, lr in zip(self.optimizers, (self.args.muon, self.args.adam), strict=True):
+            for group in optimizer.param_groups:
+                group["lr"] = lr * rate(self.done, self.args.steps)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        self.done += 1
+
+    def report(self, seconds: float) -> None:
+        """Measure the skills, print and append a line of the curve, save the state, export the model."""
+        line = {"step": self.done, "cpu_s": round(self.spent + seconds), "tokens": self.tokens}
+        line |= {name: round(value, 3) for name, value in self.running.items()}
+        skills = probe.all_skills(self.net, self.tok)
+        line |= {name: [round(s.greedy, 2), round(s.sampled, 2)] for name, s in skills.items()}
+        print(json.dumps(line), flush=True)
+        with open(self.out / "curve.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+        state = {
+            "net": self.net.state_dict(),
+            "probes": self.probes.state_dict(),
+            "step": self.done,
+            "optimizers": [o.state_dict() for o in self.optimizers],
+            "tokens": self.tokens,
+            "spent": self.spent + seconds,
+        }
+        save_state(self.out / "state.pt", state)
+        export(self.net, self.tok, self.out / "export")
+
+
 def run(args: argparse.Namespace) -> None:
     torch.set_num_threads(1)
-    out = Path(args.out)
-    out.mkdir(parents=True, exist_ok=True)
-    tok = Tokenizer.from_file(args.tokenizer) if args.tokenizer else tokenizer.train()
-    net = model.build(model.config(args.hidden, args.layers, args.ffn, args.theta), args.seed, not args.plain_init)
-    probes = LineProbes(args.hidden)
-    seen: dict = {}
-    net.model.layers[-2].register_forward_hook(lambda m, i, o: seen.update(h=o if torch.is_tensor(o) else o[0]))
-    matrices = [p for n, p in net.named_parameters() if p.ndim == 2 and "embed" not in n]
-    others = [p for n, p in net.named_parameters() if p.ndim != 2 or "embed" in n]
-    optimizers = [Muon(matrices, lr=args.muon), torch.optim.AdamW(
-        [{"params": others}, {"params": probes.parameters()}], lr=args.adam, betas=(0.9, 0.95), weight_decay=0.0)]
-    base = [args.muon, args.adam]
-    state, start, spent, tokens = out / "state.pt", 0, 0.0, 0
-    if state.exists():
-        kept = torch.load(state, weights_only=False)
-        net.load_state_dict(kept["net"])
-        probes.load_state_dict(kept["probes"])
-        for o, s in zip(optimizers, kept.get("optimizers", ()), strict=False):
-            o.load_state_dict(s)
-        start, spent, tokens = kept["step"], kept["spent"], kept["tokens"]
-    texts = data.text_windows(tok, random.Random(args.seed + start), 192)
-    begun, queue, running = time.process_time(), [], {}
-    for step in range(start, args.steps):
-        progress = step / args.steps
-        rng = random.Random(args.seed * 7_919 + step)
-        factor = rate(step, args.steps)
-        for o, lr in zip(optimizers, base, strict=True):
-            for g in o.param_groups:
-                g["lr"] = lr * factor
-        while len(queue) < MICROS:
-            queue += micro_batches(tok, args.seed, step, texts, progress)
-        for _ in range(MICROS):
-            group = queue.pop()
-            parts = losses(net, probes, seen, group, rng)
-            ((parts[0] + args.line_loss * (parts[1] + 0.3 * parts[2] + 0.6 * parts[3] + parts[4])) / MICROS).backward()
-            tokens += sum(len(e.ids) for e in group)
-            for name, part in zip(("loss", "gold", "object", "look", "read"), parts, strict=True):
-                if value := part.item():
-                    running[name] = 0.98 * running.get(name, value) + 0.02 * value
-        torch.nn.utils.clip_grad_norm_(itertools.chain(net.parameters(), probes.parameters()), 1.0)
-        for o in optimizers:
-            o.step()
-            o.zero_grad(set_to_none=True)
-        if (step + 1) % args.every == 0 or step + 1 == args.steps:
-            cpu = spent + time.process_time() - begun
-            skills = probe.all_skills(net, tok)
-            line = {"step": step + 1, "cpu_s": round(cpu), "tokens": tokens} | {k: round(v, 3) for k, v in running.items()}
-            line |= {k: [round(s.greedy, 2), round(s.sampled, 2)] for k, s in skills.items()}
-            print(json.dumps(line), flush=True)
-            with open(out / "curve.jsonl", "a") as f:
-                f.write(json.dumps(line) + "\n")
-            save_state(state, {"net": net.state_dict(), "probes": probes.state_dict(), "step": step + 1, "tokens": tokens,
-                               "optimizers": [o.state_dict() for o in optimizers], "spent": cpu})
-            export(net, tok, out / "export")
+    trainer = Trainer(args)
+    trainer.restore()
+    texts = data.text_windows(trainer.tok, random.Random(args.seed + trainer.done), 192)
+    begun = time.process_time()
+    while trainer.done < args.steps:
+        trainer.step(texts)
+        if trainer.done % args.every == 0 or trainer.done == args.steps:
+            trainer.report(time.process_time() - begun)
 
 
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--out", required=True, help="folder for the state, the curve and the exported model")
     p.add_argument("--tokenizer", help="a tokenizer.json to use instead of training one")
-    p.add_argument("--steps", type=int, default=9000)
-    p.add_argument("--every", type=int, default=500, help="steps between probes and checkpoints")
+    p.add_argument("--steps", type=int, default=5000)
+    p.add_argument("--every", type=int, default=250, help="steps between probes and checkpoints")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--hidden", type=int, default=128)
     p.add_argument("--layers", type=int, default=4)
     p.add_argument("--ffn", type=int, default=384)
-    p.add_argument("--theta", type=float, default=1e6)
-    p.add_argument("--muon", type=float, default=0.006)
+    p.add_argument("--muon", type=float, default=0.008)
     p.add_argument("--adam", type=float, default=0.0015)
-    p.add_argument("--line-loss", type=float, default=0.5, help="weight of the line probe's loss")
     p.add_argument("--plain-init", action="store_true", help="start from random attention (for comparison)")
     run(p.parse_args())
 

@@ -20,9 +20,10 @@ class Interval(NamedTuple):
     high: float
 
 
-def mean_interval(values: Sequence[float], seed: int = 0) -> Interval:
-    """The mean of one value per task. NaN values (a task to which the measure does not apply) are left out."""
-    known = np.asarray([value for value in values if value == value], float)
+def mean_interval(values: Sequence[float | None], seed: int = 0) -> Interval:
+    """The mean of one value per task. NaN or None (a task to which the measure does not apply) is left out."""
+    known = np.asarray(values, float)  # None becomes NaN
+    known = known[~np.isnan(known)]
     if not len(known):
         return Interval(float("nan"), float("nan"), float("nan"))
     draws = np.random.default_rng(seed).integers(0, len(known), (_RESAMPLES, len(known)))

@@ -76,7 +76,7 @@ async def evaluate(
     episodes = await asyncio.gather(*(attempt(task, sample) for task in tasks for sample in range(samples)))
     found = await score(episodes, scorer)
     names = sorted({name for scores in found for name in scores})
-    table = np.array([[scores.get(name, np.nan) for name in names] for scores in found]).reshape(len(tasks), samples, -1)
+    table = np.array([[scores.get(name, np.nan) for name in names] for scores in found]).reshape(len(tasks), samples, len(names))
     means = _mean_known(table)
     scores = {name: means[:, column].tolist() for column, name in enumerate(names)}
     return Result(getattr(policy, "name", prefix), [t.id for t in tasks], scores, asdict(sampling)), list(episodes)

@@ -13,8 +13,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -40,19 +42,22 @@ class Run:
 
     @classmethod
     def begin(cls, folder: str | Path, recipe: dict[str, Any]) -> Run:
-        """A run with this recipe: a new one, or the one already there if it has the same.
-
-        Raises InputError if the folder holds something else, or a run whose recipe differs (naming the field).
-        """
+        """A run with this recipe: a new one, or the one already there if it has the same. Raises as `check` does."""
         run = cls(folder)
+        run.check(recipe)
         run.folder.mkdir(parents=True, exist_ok=True)
-        if (run.folder / "recipe.json").exists():
-            run._same(recipe)
-        elif any(run.folder.iterdir()):
-            raise InputError(f"{run.folder} is not empty and no run: give another folder with --out")
-        else:
+        if not (run.folder / "recipe.json").exists():
             write_json(run.folder / "recipe.json", recipe)
         return run
+
+    def check(self, recipe: dict[str, Any]) -> None:
+        """Raises InputError if the folder holds something else, or a run whose recipe differs (naming the field)."""
+        if self.folder.exists() and not self.folder.is_dir():
+            raise InputError(f"{self.folder} is a file: give a folder with --out")
+        if (self.folder / "recipe.json").exists():
+            self._same(recipe)
+        elif self.folder.exists() and {path.name for path in self.folder.iterdir()} - {_temporary("recipe.json")}:
+            raise InputError(f"{self.folder} is not empty and no run: give another folder with --out")
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
@@ -64,12 +69,16 @@ class Run:
         return run
 
     def recipe(self) -> dict[str, Any]:
-        return read_json(self.folder / "recipe.json")
+        """Its fields. CorruptError if the file is torn or holds something else."""
+        kept = read_json(self.folder / "recipe.json")
+        if not isinstance(kept, dict):
+            raise CorruptError(f"{self.folder / 'recipe.json'} holds no recipe")
+        return kept
 
     def _same(self, recipe: dict[str, Any]) -> None:
         old = self.recipe()
         wanted = json.loads(json.dumps(recipe))
-        for name in wanted.keys() | old.keys():
+        for name in sorted(wanted.keys() | old.keys()):
             if old.get(name) != wanted.get(name):
                 raise InputError(
                     f"{self.folder} was begun with {name}={old.get(name)!r}, not {wanted.get(name)!r}: "
@@ -84,16 +93,20 @@ class Run:
         return model
 
     def export(self, folder: str | Path) -> Path:
-        """A copy of the trained weights in `folder`, which must be new or empty."""
-        folder = Path(folder)
+        """A copy of the trained weights in `folder`, which must be new or empty; it appears whole or not at all."""
+        model, folder = self.model(), Path(folder)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise InputError(f"{folder} is not empty: name a new folder to export to")
-        return Path(shutil.copytree(self.model(), folder, dirs_exist_ok=True))
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
+            shutil.copytree(model, Path(temporary) / "model")
+            os.replace(Path(temporary) / "model", folder)
+        return folder
 
     def log(self, event: Event) -> None:
         """Append one event, flushed before we go on."""
         with open(self.folder / "metrics.jsonl", "a") as file:
-            file.write(json.dumps(asdict(event)) + "\n")
+            file.write(_line(event))
 
     def events(self) -> list[Event]:
         """All events so far. A last line torn by a kill is left out; any other bad line is a CorruptError by number."""
@@ -110,11 +123,13 @@ class Run:
                     raise CorruptError(f"{path}, line {number} is no event: {error}") from error
 
     def forget_after(self, kind: str, step: int) -> None:
-        """Drop events of `kind` (and evaluations of it) beyond `step`: the run goes on from there and repeats them."""
-        events = self.events()
-        kept = [event for event in events if event.kind not in (kind, f"{kind}_eval") or event.step <= step]
-        if len(kept) < len(events):
-            write_text(self.folder / "metrics.jsonl", "".join(json.dumps(asdict(event)) + "\n" for event in kept))
+        """Drop events of `kind` (and evaluations of it) beyond `step`: the run goes on from there and repeats them. A torn
+        last line goes too, before the next event is written behind it."""
+        path = self.folder / "metrics.jsonl"
+        kept = [event for event in self.events() if event.kind not in (kind, f"{kind}_eval") or event.step <= step]
+        text = "".join(map(_line, kept))
+        if path.exists() and path.read_text() != text:
+            write_text(path, text)
 
     def result(self, name: str) -> Path:
         """Where the evaluation `name` is kept."""
@@ -122,23 +137,41 @@ class Run:
         return self.folder / "results" / f"{name}.json"
 
 
+def _line(event: Event) -> str:
+    return json.dumps(_finite(asdict(event))) + "\n"
+
+
+def _finite(value: Any) -> Any:
+    """NaN and infinity as null: JSON has neither, and other readers of these files refuse them."""
+    if isinstance(value, dict):
+        return {key: _finite(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
 def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(value, indent=1) + "\n")
+    """The file whole or not at all; what is no finite number is null."""
+    write_text(path, json.dumps(_finite(value), indent=1) + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """CorruptError naming the file if it is no JSON."""
+    """CorruptError naming the file if it is missing or no JSON."""
     try:
         return json.loads(path.read_text())
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise CorruptError(f"{path} is torn or no JSON: {error}") from error
 
 
 def write_text(path: Path, text: str) -> None:
     """The whole file or the old one, whatever kills us between."""
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(_temporary(path.name))
     with open(temporary, "w") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)
+
+
+def _temporary(name: str) -> str:
+    return f".{name}.tmp"

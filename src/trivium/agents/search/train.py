@@ -236,10 +236,12 @@ class _Line:
         if stage == "sft" and step == self.recipe.sft_steps:
             stage, step = "rl", 0
         if self.rank.first:
-            self.run.forget_after("rl", step if stage == "rl" else -1)
+            self.run.forget_after("rl", step if stage == "rl" and step else -1)
             if stage == "sft":
                 self.run.forget_after("sft", step)
         self.rank.barrier()
+        if loaded:  # an evaluation that is still owed is made with these weights
+            publish(self.network, loaded.version, self.engine, self.probe)
         return stage, step
 
     def _save(self, learner: Learner, stage: str, step: int, last: bool) -> None:
