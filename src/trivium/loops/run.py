@@ -114,7 +114,7 @@ class Run:
 
     def _events(self) -> Iterator[Event]:
         path = self.folder / "metrics.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
+        lines = path.read_text(errors="replace").splitlines() if path.exists() else []
         for number, line in enumerate(lines, 1):
             try:
                 yield Event(**json.loads(line))
@@ -128,7 +128,7 @@ class Run:
         path = self.folder / "metrics.jsonl"
         kept = [event for event in self.events() if event.kind not in (kind, f"{kind}_eval") or event.step <= step]
         text = "".join(map(_line, kept))
-        if path.exists() and path.read_text() != text:
+        if path.exists() and path.read_text(errors="replace") != text:
             write_text(path, text)
 
     def result(self, name: str) -> Path:
