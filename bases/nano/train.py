@@ -30,20 +30,17 @@ LOSSES = {"loss": 1.0, "gold": 0.5, "object": 0.15, "look": 0.3, "read": 0.5}
 """What `losses` returns, with weights."""
 
 
-def mixture(progress: float) -> list[tuple[str, float]]:
-    """(task, share of examples) at `progress` in [0, 1)."""
-    return [
-        ("drill", 0.5 if progress < 0.02 else 0.08),
-        ("text", 0.08),
-        ("names", 0.06),
-        ("told", 0.04),
-        ("query1", 0.08),
-        ("query2", 0.07),
-        ("query3", 0.04),
-        ("walk1", 0.3),
-        ("walk2", 0.2 if progress > 0.05 else 0.0),
-        ("walk3", 0.05 if progress > 0.3 else 0.0),
-    ]
+EARLY = {"drill": 0.08, "text": 0.08, "names": 0.06, "told": 0.04, "query1": 0.1, "query2": 0.08, "query3": 0.04, "walk1": 0.5}
+MIDDLE = EARLY | {"walk1": 0.3, "walk2": 0.2}
+LATE = EARLY | {"walk1": 0.14, "walk2": 0.28, "walk3": 0.12, "query3": 0.08}
+"""Shares of examples by task: first one hop, then two, then the plan of two and three hops, which takes longest."""
+
+
+def mixture(progress: float) -> dict[str, float]:
+    """Task -> relative share of examples, at `progress` in [0, 1); the first 2% mostly drill."""
+    if progress < 0.02:
+        return EARLY | {"drill": 0.8}
+    return EARLY if progress < 0.05 else MIDDLE if progress < 0.3 else LATE
 
 
 def widest(progress: float) -> int:
@@ -60,7 +57,7 @@ def examples(rng: random.Random, counts: Counter, progress: float) -> list[list[
         asked = library.questions(hops, counts[f"query{hops}"])
         made += [data.first_query(question, links, rng.random() < 0.3) for question, links in asked]
         for question, links in library.questions(hops, counts[f"walk{hops}"], 0.15 if hops == 2 else 0.0):
-            results = rng.randrange(2, (widest(progress) if hops == 1 else min(4, widest(progress))) + 1)
+            results = rng.randrange(2, widest(progress) + 1) if hops == 1 else rng.choice((1, 1, 2, 3, 4))
             made.append(data.trajectory(library, question, links, results, rng.random() < 0.3))
     return made
 
@@ -68,8 +65,8 @@ def examples(rng: random.Random, counts: Counter, progress: float) -> list[list[
 def micro_batches(tok: Tokenizer, seed: int, step: int, texts: Iterator[data.Example], progress: float) -> list:
     """`MICROS` groups of examples of like length, each about `MICRO_TOKENS` tokens; drawn from (seed, step)."""
     rng = random.Random(seed * 1_000_003 + step)
-    tasks, shares = zip(*mixture(progress), strict=True)
-    counts = Counter(rng.choices(tasks, shares, k=64))
+    shares = mixture(progress)
+    counts = Counter(rng.choices(list(shares), list(shares.values()), k=64))
     pool = data.encode(tok, examples(rng, counts, progress))
     length = rng.choice((48, 64, 96))
     pool += [data.drill(rng, _drill_vocab(rng), length) for _ in range(counts["drill"])]
