@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 
 from trivium.eval.paired import Interval, mean_interval, paired_interval
-from trivium.harness import Harness
+from trivium.harness import Harness, refuse_silence
 from trivium.policy import Policy
 from trivium.reward import Scorer, score
 from trivium.trace import Episode, Sampling, Task
@@ -60,7 +60,7 @@ async def evaluate(
     """Attempt every task `samples` times and score it; a task's scores are means over its attempts.
 
     `policy` may be a function of the task (a scripted expert knows its task). At most `at_once` episodes live at a time;
-    `progress` hears of each that ended.
+    `progress` hears of each that ended. Raises PolicyError when the policy could not speak at all.
     """
     sampling, gate = sampling or Sampling(), asyncio.Semaphore(at_once)
 
@@ -74,10 +74,11 @@ async def evaluate(
         return episode
 
     episodes = await asyncio.gather(*(attempt(task, sample) for task in tasks for sample in range(samples)))
+    refuse_silence(episodes)
     found = await score(episodes, scorer)
     names = sorted({name for scores in found for name in scores})
-    table = np.array([[scores.get(name, np.nan) for name in names] for scores in found]).reshape(len(tasks), samples, len(names))
-    means = _mean_known(table)
+    table = np.array([[scores.get(name, np.nan) for name in names] for scores in found])
+    means = _mean_known(table.reshape(len(tasks), samples, len(names)))
     scores = {name: means[:, column].tolist() for column, name in enumerate(names)}
     return Result(getattr(policy, "name", prefix), [t.id for t in tasks], scores, asdict(sampling)), list(episodes)
 

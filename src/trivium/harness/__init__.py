@@ -5,11 +5,11 @@ The only writer of ops. Knows no model and no particular tool but those that man
 
 from trivium.harness.base import Keep, Limits, Passage, Scene, Subagent, ToolError, Window
 from trivium.harness.context import Context, Snapshot
-from trivium.harness.loop import Harness
+from trivium.harness.loop import Harness, refuse_silence
 from trivium.harness.manage import assign_task, prune_chunks
 from trivium.harness.tools import Tool, tool
 
 __all__ = [
     "Context", "Harness", "Keep", "Limits", "Passage", "Scene", "Snapshot", "Subagent", "Tool", "ToolError", "Window",
-    "assign_task", "prune_chunks", "tool",
+    "assign_task", "prune_chunks", "refuse_silence", "tool",
 ]  # fmt: skip

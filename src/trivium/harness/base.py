@@ -40,6 +40,14 @@ class Window:
         if self.reply >= self.budget:
             raise InputError(f"a window of {self.budget} tokens cannot keep {self.reply} free for a reply")
 
+    def check(self, prompt: int) -> None:
+        """InputError when a prompt of so many tokens leaves no room for a reply."""
+        if prompt + self.reply > self.budget:
+            raise InputError(
+                f"the prompt takes {prompt} tokens and a reply {self.reply}, the window holds "
+                f"{self.budget}: give a larger budget or a shorter question"
+            )
+
     def usage(self, used: int) -> str:
         """The line that ends every turn's results (format of reports.md 3.2)."""
         line = f"[Token usage: {used:,}/{self.budget:,}]"

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from trivium.errors import InputError
 from trivium.harness.base import Window
 from trivium.policy import Renderer, Reply, Said
 from trivium.trace import Point, Prune, Restart, Sampling, Segment, Summarize, Thread
@@ -45,11 +44,7 @@ class Context:
     def open(self, messages: Sequence[Message], specs: Sequence[Message], sampling: Sampling) -> None:
         """Begin the thread's first context. InputError when the prompt alone does not fit the window."""
         tokens = self.renderer.opening(messages, specs)
-        if len(tokens) + self.window.reply > self.window.budget:
-            raise InputError(
-                f"the prompt takes {len(tokens)} tokens and a reply {self.window.reply}, the window holds "
-                f"{self.window.budget}: give a larger budget or a shorter question"
-            )
+        self.window.check(len(tokens))
         self.thread.segments.append(Segment(sampling=sampling))
         self.segment.append(tokens, "prompt")
         self.opening, self.messages = list(messages), list(messages)

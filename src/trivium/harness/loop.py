@@ -30,7 +30,7 @@ class Harness:
     """How a policy lives: `tools` it may call, a `window` it manages, `limits` that end it.
 
     `prompt` is the system message. With `specs` the tools' schemas are given to the template; a nano model, whose window
-    they would fill, learns them from its warm-up instead.
+    they would fill, learns them from its warm-up instead. An endpoint is always given them: its context is its own.
     """
 
     def __init__(
@@ -46,7 +46,8 @@ class Harness:
         if len(self.tools) != len(tools):
             raise InputError(f"two tools share a name: {sorted(tool.name for tool in tools)}")
         self.window, self.prompt, self.limits = window, prompt, limits or Limits()
-        self.specs = [tool.spec() for tool in tools] if specs else []
+        self.offered = [tool.spec() for tool in tools]
+        self.specs = self.offered if specs else []
         self.clock = clock or RealClock()
 
     async def run(
@@ -132,7 +133,7 @@ class _Life:
         if room < 1:
             return None, False
         stream = (self.episode.seed, self.episode.task.id, self.episode.sample, context.thread.id, turn)
-        view = View(context.segment.tokens, context.text(), self.harness.specs, stream)
+        view = View(context.segment.tokens, context.text(), self.harness.offered, stream)
         reply = await self.policy.speak(view, replace(sampling, max_tokens=room))
         return context.hear(reply, self.policy.version)
 
@@ -224,7 +225,8 @@ class _Life:
             if context.used + added + len(context.renderer.encode(line)) <= free:
                 break
             if not self._leave_out(outcomes):
-                return context.used + added < window.budget and self._extend(results, line)
+                fits = context.used + added + len(context.renderer.encode(line)) < window.budget
+                return fits and self._extend(results, line)
         return self._extend(results, line)
 
     def _extend(self, results: list[Message], line: str) -> bool:
@@ -285,6 +287,14 @@ class _Life:
             context.summarize(said.text, self.harness.specs, self.policy.name, self.policy.version)
         )
         return None
+
+
+def refuse_silence(episodes: Sequence[Episode]) -> None:
+    """Raises PolicyError when the policy spoke in none of `episodes`. One that could not speak is data on its thread (law
+    8); where all could not, the engine broke or the server is dead, and nothing would be learned from going on."""
+    stops = [episode.agent.stop for episode in episodes]
+    if stops and all(stop and stop.reason == "policy" for stop in stops) and not any(e.agent.turns for e in episodes):
+        raise PolicyError(stops[0].detail)
 
 
 def _messages(outcomes: list[_Outcome]) -> list[Message]:

@@ -15,7 +15,7 @@ import numpy as np
 
 from trivium.engine import Engine
 from trivium.fleet import Rank
-from trivium.harness import Harness
+from trivium.harness import Harness, refuse_silence
 from trivium.loops.run import Event
 from trivium.reward import Scorer, opinions, score
 from trivium.trace import Sampling, Store, Task
@@ -42,7 +42,7 @@ async def rollouts(
     their mean scores. Tasks are taken in order, around and around.
 
     `scorer` gives the scorer of a step (a reward may anneal). Ids and random streams follow from (seed, step, task,
-    sample), so a resumed run repeats itself.
+    sample), so a resumed run repeats itself. Raises PolicyError when the policy could not speak at all.
     """
     for step in range(first, steps):
         started = time.perf_counter()
@@ -55,6 +55,7 @@ async def rollouts(
             for sample in range(size)
         ]
         episodes = await asyncio.gather(*attempts)
+        refuse_silence(episodes)
         current = scorer(step)
         scores = await score(episodes, current)
         if store:

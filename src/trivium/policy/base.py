@@ -15,7 +15,8 @@ from trivium.trace import Sampling
 class View:
     """What a policy sees before it speaks: the same context as tokens and as messages.
 
-    `stream` names this request's random stream, (seed, task, sample, thread, turn); equal streams draw equal numbers (law 11).
+    `tools` are the schemas of all tools on offer, whether or not the template shows them. `stream` names this request's
+    random stream, (seed, task, sample, thread, turn); equal streams draw equal numbers (law 11).
     """
 
     tokens: Sequence[int]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -52,7 +53,10 @@ class Search:
     warmup: int = 1600
     """questions that the teacher answers for the warm-up"""
     teacher: str = ""
-    """base URL and model of an OpenAI-compatible teacher, as URL#MODEL; default: a scripted expert that errs on purpose"""
+    """base URL and model of an OpenAI-compatible teacher, as URL#MODEL, its key in OPENAI_API_KEY; default: a scripted expert
+    that errs on purpose"""
+    teacher_tokens: int = 5_000_000
+    """the most tokens that a teacher behind an endpoint may use"""
     sft_steps: int = 160
     """steps of the warm-up, 32 episodes each"""
     steps: int = 60
@@ -92,6 +96,14 @@ class Parts:
 
     def __init__(self, recipe: Search) -> None:
         self.recipe = recipe
+
+    def check(self) -> None:
+        """Raises InputError for what would fail later: no such model, no such questions, a window that they do not fit."""
+        questions = [*self.heldout_tasks, *self.train_tasks]
+        longest = max((task.prompt for task in questions), key=len)
+        messages = [{"role": "system", "content": self.harness.prompt}, {"role": "user", "content": longest}]
+        self.window.check(len(self.renderer.opening(messages, self.harness.specs)))
+        _ = self.teacher
 
     @cached_property
     def model(self) -> str:
@@ -182,8 +194,14 @@ class Parts:
             url, _, model = self.recipe.teacher.partition("#")
             if not model:
                 raise InputError(f"--teacher {self.recipe.teacher!r} names no model: write URL#MODEL")
-            return Endpoint(url, model, self.renderer, name="teacher")
+            key, share = os.environ.get("OPENAI_API_KEY", "none"), self.recipe.teacher_tokens // self.recipe.workers
+            return Endpoint(url, model, self.renderer, key, max_spend=share, name="teacher")
         return Scripted(Teacher(Imperfection(), self.recipe.seed).script(self.train_tasks), self.renderer, name="teacher")
+
+    @property
+    def teacher_spent(self) -> bool:
+        """Whether an endpoint has used up what it may use."""
+        return isinstance(self.teacher, Endpoint) and self.teacher.spent >= self.teacher.max_spend
 
     @cached_property
     def expert(self) -> Policy:

@@ -11,8 +11,9 @@ from trivium.agents.search.recipe import Parts, Search
 from trivium.agents.search.reward import SearchReward
 from trivium.engine import Engine
 from trivium.errors import InputError
-from trivium.eval import Result, evaluate
+from trivium.eval import Result, evaluate, mean_interval
 from trivium.fleet import Rank, launch
+from trivium.harness import refuse_silence
 from trivium.loops import Event, Run, rl, rollouts, sft
 from trivium.loops.run import read_json, write_json
 from trivium.nn import Network
@@ -26,8 +27,17 @@ from trivium.weights import publish
 SFT_BATCH = 32
 EVERY = 10  # steps between checkpoints, and between looks at held-out tasks
 GLANCE = 64  # held-out tasks of such a look
+WAVE = 16  # episodes that a teacher gives at once
+LEAST = {
+    "seed": 0, "window": 0, "warmup": 1, "teacher_tokens": 1, "sft_steps": 1, "steps": 0, "groups": 1, "size": 2, "substeps": 1,
+    "eval_tasks": 1, "workers": 1,
+}  # fmt: skip
 METRICS = ("f1", "output_recall", "trajectory_recall", "answer_found", "format_valid", "prune_rate", "prune_accuracy")
 SHOWN = (*METRICS, "reward", "precision", "returned", "turns", "calls_per_turn", "searches", "tokens", "finished")
+
+
+Lesson = tuple[Episode, dict[str, float]]
+"""A teacher's episode and its scores."""
 
 
 class Watcher(Protocol):
@@ -37,6 +47,8 @@ class Watcher(Protocol):
 
     def advance(self, n: int = 1, **numbers: float) -> None: ...
 
+    def note(self, text: str) -> None: ...
+
 
 def train(recipe: Search, watch: Callable[[], Any]) -> None:
     """Run the recipe to its end, from where it was stopped. `watch` makes the Watcher of rank 0 (a context manager)."""
@@ -45,18 +57,19 @@ def train(recipe: Search, watch: Callable[[], Any]) -> None:
 
 
 def check(recipe: Search) -> None:
-    """What can be known to be wrong before anything starts."""
-    for name in ("warmup", "sft_steps", "groups", "size", "eval_tasks", "workers", "substeps"):
-        if getattr(recipe, name) < 1:
-            raise InputError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(recipe, name)}")
+    """What can be known to be wrong at once: a number out of its range, a folder that is not ours. InputError."""
+    for name, least in LEAST.items():
+        if getattr(recipe, name) < least:
+            raise InputError(f"--{name.replace('_', '-')} must be at least {least}, not {getattr(recipe, name)}")
+    for name in ("sft_lr", "lr"):
+        if not 0 < getattr(recipe, name) < 1:
+            raise InputError(f"--{name.replace('_', '-')} must be between 0 and 1, not {getattr(recipe, name)}")
     if recipe.groups < recipe.workers:
         raise InputError(f"--groups {recipe.groups} cannot be shared by --workers {recipe.workers}")
+    Run(recipe.out).check(recipe.fields())
 
 
 def _walk(rank: Rank, recipe: Search, watch: Callable[[], Any]) -> None:
-    if rank.first:
-        Run.begin(recipe.out, recipe.fields())
-    rank.barrier()
     with watch() if rank.first else _Silent() as watcher:
         asyncio.run(_Line(rank, recipe, watcher).walk())
 
@@ -76,6 +89,9 @@ class _Silent:
     def advance(self, n: int = 1, **numbers: float) -> None:
         pass
 
+    def note(self, text: str) -> None:
+        pass
+
 
 @dataclass
 class _Line:
@@ -88,13 +104,14 @@ class _Line:
 
     def __post_init__(self) -> None:
         self.parts, self.run = Parts(self.recipe), Run(self.recipe.out)
-        if self.rank.first:  # makes what the others then find: the store, and the corpus' vectors in the cache
+        self.network = Network.load(self.parts.model)
+        if self.rank.first:  # makes what the others then find: the run, its store, and the corpus' vectors in the cache
+            self.parts.check()
+            Run.begin(self.recipe.out, self.recipe.fields())
             Store(self.run.folder / "episodes.db").close()
-            _ = self.parts.harness
         self.rank.barrier()
         self.store = Store(self.run.folder / "episodes.db")
         self.checkpoints = Checkpoints(self.run.folder / "checkpoints")
-        self.network = Network.load(self.parts.model)
         self.engine = Engine(
             Network.load(self.parts.model),
             renderer=self.parts.renderer,
@@ -133,24 +150,40 @@ class _Line:
         publish(learner.network, learner.version, self.engine, self.probe)
 
     async def _teacher(self) -> list[Episode]:
-        """The teacher's episodes that pass Context-1's filter. Made by rule, so every rank makes the same."""
-        tasks = [self.parts.train_tasks[n % len(self.parts.train_tasks)] for n in range(self.recipe.warmup)]
-        self.watcher.stage("teacher", len(tasks))
-        sample = [number // len(self.parts.train_tasks) for number in range(len(tasks))]
-        gate = asyncio.Semaphore(16)
+        """The teacher's episodes that pass Context-1's filter, made by all ranks, a share each. What the store has is not
+        made again: a teacher behind an endpoint costs money, and would not repeat itself."""
+        tasks, book = self.parts.train_tasks, self.run.folder / "teacher.json"
+        mine = self.rank.share([(tasks[n % len(tasks)], n // len(tasks)) for n in range(self.recipe.warmup)])
+        known = {episode.id: episode for episode in self.store.select(prefix="teacher/")}
+        if any(self.rank.gather(book.exists())):
+            mine = [pair for pair in mine if _lesson_id(*pair) in known]
+        self.watcher.stage("teacher", len(mine))
+        made: list[Lesson] = []
+        for start in range(0, len(mine), WAVE):
+            if self.parts.teacher_spent:
+                self.watcher.note(f"--teacher-tokens are used up after {len(made)} episodes: going on with those")
+                break
+            made += await self._lessons(mine[start : start + WAVE], known)
+        every = [pair for part in self.rank.gather(made) for pair in part]
+        kept = filtered([episode for episode, _ in every], [scores for _, scores in every], self.recipe.seed)
+        if self.rank.first:
+            write_json(book, {"episodes": len(every), "passed": len(kept)})
+        return kept
+
+    async def _lessons(self, wave: Sequence[tuple[Task, int]], known: dict[str, Episode]) -> list[Lesson]:
+        """A few of the teacher's episodes with their scores, kept before the next few are asked for."""
 
         async def attempt(task: Task, sample: int) -> Episode:
-            async with gate:
-                harness, id = self.parts.harness, f"teacher/{task.id}/{sample}"
-                episode = await harness.run(task, self.parts.teacher, sample=sample, seed=self.recipe.seed, id=id)
+            id, harness = _lesson_id(task, sample), self.parts.harness
+            episode = known.get(id) or await harness.run(task, self.parts.teacher, sample=sample, seed=self.recipe.seed, id=id)
             self.watcher.advance()
             return episode
 
-        episodes = await asyncio.gather(*(attempt(*pair) for pair in zip(tasks, sample, strict=True)))
+        episodes = await asyncio.gather(*(attempt(*pair) for pair in wave))
+        refuse_silence(episodes)
         scores = await score(episodes, self.parts.scorer(0))
-        if self.rank.first:
-            self._store(episodes, scores)
-        return filtered(episodes, scores, self.recipe.seed)
+        self._store(episodes, scores)
+        return list(zip(episodes, scores, strict=True))
 
     async def _reinforce(self, first: int) -> None:
         learner = self._learner("rl")
@@ -235,6 +268,8 @@ class _Line:
         stage, step = (loaded.user["stage"], loaded.user["step"]) if loaded else ("sft", 0)
         if stage == "sft" and step == self.recipe.sft_steps:
             stage, step = "rl", 0
+        for torn in loaded.skipped if loaded else ():
+            self.watcher.note(f"{torn}; going on from the one before")
         if self.rank.first:
             self.run.forget_after("rl", step if stage == "rl" and step else -1)
             if stage == "sft":
@@ -266,6 +301,10 @@ class _Line:
         write_json(self.run.folder / "summary.json", summarize(self.run))
 
 
+def _lesson_id(task: Task, sample: int) -> str:
+    return f"teacher/{task.id}/{sample}"
+
+
 def filtered(episodes: Sequence[Episode], scores: Sequence[dict[str, float]], seed: int) -> list[Episode]:
     """Context-1's filter (tasks/filter.py) on scored teacher episodes. InputError when nothing passes."""
     records = [
@@ -281,8 +320,8 @@ def filtered(episodes: Sequence[Episode], scores: Sequence[dict[str, float]], se
 
 def summarize(run: Run) -> dict[str, Any]:
     """The table: means, 95% intervals, and RL over SFT paired task by task."""
-    found = {name: Result(**read_json(run.result(name))) for name in ("base", "sft", "sft_greedy", "rl", "rl_greedy", "expert")
-             if run.result(name).exists()}  # fmt: skip
+    names = ["base", "sft", "sft_greedy", "rl", "rl_greedy", *(["expert"] if run.result("expert").exists() else [])]
+    found = {name: Result(**read_json(run.result(name))) for name in names}
     pairs = (("rl", "sft"), ("rl_greedy", "sft_greedy"))
     paired = {f"{after}_minus_{before}": _paired(found[after], found[before]) for after, before in pairs}
     means = {policy: {name: result.means().get(name) for name in SHOWN} for policy, result in found.items()}
@@ -292,8 +331,9 @@ def summarize(run: Run) -> dict[str, Any]:
 
 
 def _paired(after: Result, before: Result) -> dict[str, list[float]]:
-    both = [name for name in SHOWN if name in after.scores and name in before.scores]
-    return {name: list(after.minus(before, name)) for name in both}
+    """Each metric as [mean, low, high]; NaN where no task has it on both sides."""
+    both = {name for name in SHOWN if name in after.scores and name in before.scores}
+    return {name: list(after.minus(before, name) if name in both else mean_interval([])) for name in SHOWN}
 
 
 def _warm_then_down(version: int, steps: int) -> float:
