@@ -41,7 +41,7 @@ class Piece:
     """A stretch of text with one loss weight.
 
     With `line`, it ends in the handle of that result line, which is number `handles[0]`. What the agent says may cite
-    `handles`, in the order of the text, or be a search for the object of line `after`.
+    `handles`, in the order of the text, or be one search for `name`, the object of line `after` (0: of the question).
     """
 
     text: str
@@ -49,6 +49,7 @@ class Piece:
     line: Line | None = None
     handles: tuple[int, ...] = ()
     after: int = 0
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +65,8 @@ class Mark:
 class Example:
     """Token ids, the weight of predicting each (below 1 it is the chance that it counts), the lines' marks, and looks.
 
-    A look (at, to, kind) says that what follows token `at` is read off the handle at token `to`: its next digit (kind
-    0), or the name that its line leads to (kind 1).
+    A look (at, to, kind) says that what follows token `at` is a decision, read off the handle at token `to`: its next
+    digit (kind 0), the name that its line leads to (kind 1), or nothing: the keyword after a name (kind -1).
     """
 
     ids: list[int]
@@ -140,14 +141,15 @@ def opening(question: str, system: bool) -> Piece:
     return Piece(f"{head}<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n")
 
 
-def act(text: str, handles: list[int] | None = None, after: int = 0) -> Piece:
+def act(text: str, handles: list[int] | None = None, after: int = 0, name: str = "") -> Piece:
     """What the agent says: predicted at full weight, up to and including the end of its turn."""
-    return Piece(f"{text}<|im_end|>", 1.0, None, tuple(handles or ()), after)
+    return Piece(f"{text}<|im_end|>", 1.0, None, tuple(handles or ()), after, name)
 
 
-def line_pieces(lines: list[Line], first: int) -> list[list[Piece]]:
-    """Per line its pieces, numbered from `first`; the line break stands apart, so that the mark is on the last digit."""
-    return [[Piece(f"{line.text} #{n}", line=line, handles=(n,)), Piece("\n")] for n, line in enumerate(lines, first)]
+def line_pieces(lines: list[Line], first: int, only_gold: bool = False) -> list[Piece]:
+    """The lines numbered from `first`; line breaks stand apart, so that the mark is on the last digit."""
+    shown = [(n, line) for n, line in enumerate(lines, first) if line.gold or not only_gold]
+    return [p for n, line in shown for p in (Piece(f"{line.text} #{n}", line=line, handles=(n,)), Piece("\n"))]
 
 
 def response(body: list[Piece], usage: str) -> list[Piece]:
@@ -164,38 +166,41 @@ def usage_line(rng: random.Random, full: bool) -> str:
 
 
 def trajectory(
-    library: Library, question: str, links: list[dict], results: int, system: bool, full: float = 0.25
+    library: Library, question: str, links: list[dict], results: int, system: bool, full: float = 0.25, first: int = 1
 ) -> list[Piece]:
-    """Search for each link in turn and finish with the handles, in hop order.
+    """Search for every link, at once for those that the question names, and finish with the handles, in hop order.
 
-    With chance `full` a window is said to be past half full; before the last hop that calls for a prune, after which
-    only the kept lines stand in the view (half of these examples end with the prune).
+    Handles count from `first`. With chance `full` a window is said to be past half full; before the last turn that
+    calls for a prune, after which only the kept lines stand in the view (half of these examples end with the prune).
     """
     rng, pieces, seen = library.rng, [opening(question, system)], set()
-    first, keep = 1, []
-    for hop, link in enumerate(links):
-        pieces.append(act(search_call(query_for(link)), after=keep[link["after"]] if link["after"] >= 0 else 0))
-        lines = library.results(link, results, seen)
-        keep += [first + i for i, line in enumerate(lines) if line.gold]
-        shown = line_pieces(lines, first)
-        first += results
+    keep: list[int] = []
+    turns = [[link for link in links if link["after"] < 0], *([link] for link in links if link["after"] >= 0)]
+    for turn, asked in enumerate(turns):
+        queries = "\n".join(search_call(query_for(link)) for link in asked)
+        source = keep[asked[0]["after"]] if turn else 0
+        pieces.append(act(queries, after=source, name=asked[0]["subject"] if len(asked) == 1 else ""))
+        whole, kept = [], []
+        for number, link in enumerate(asked):
+            lines = library.results(link, results, seen)
+            keep += [first + i for i, line in enumerate(lines) if line.gold]
+            whole += [Piece("</tool_response>\n<tool_response>\n")] * (number > 0) + line_pieces(lines, first)
+            kept += line_pieces(lines, first, only_gold=True)
+            first += results
         tight = rng.random() < full
-        if tight and hop + 1 < len(links):
-            if rng.random() < 0.5:
-                whole = [p for pair in shown for p in pair]
-                return [*pieces, *response(whole, usage_line(rng, True)), act(keep_call(keep), keep)]
-            kept = [p for pair, line in zip(shown, lines, strict=True) if line.gold for p in pair]
-            pieces += response(kept, usage_line(rng, True))
-            pieces.append(Piece(f"{keep_call(keep)}<|im_end|>"))
-            pieces += response([Piece(f"Pruned {results - 1}.\n")], usage_line(rng, False))
+        if not tight or turn + 1 == len(turns):
+            pieces += response(whole, usage_line(rng, tight))
+        elif rng.random() < 0.5:
+            return [*pieces, *response(whole, usage_line(rng, True)), act(keep_call(keep), keep)]
         else:
-            pieces += response([p for pair in shown for p in pair], usage_line(rng, tight))
+            pieces += [*response(kept, usage_line(rng, True)), Piece(f"{keep_call(keep)}<|im_end|>")]
+            pieces += response([Piece(f"Pruned {results - 1}.\n")], usage_line(rng, False))
     return [*pieces, act("".join(f" #{h}" for h in keep), keep)]
 
 
 def first_query(question: str, links: list[dict], system: bool) -> list[Piece]:
     """A question and the first search alone: cheap practice in copying names out of questions."""
-    return [opening(question, system), act(search_call(query_for(links[0])))]
+    return [opening(question, system), act(search_call(query_for(links[0])), name=links[0]["subject"])]
 
 
 def told_tool(rng: random.Random, split: Split) -> list[Piece]:
@@ -264,6 +269,7 @@ def encode(tokenizer, batch: list[list[Piece]]) -> list[Example]:
     flat = [p for pieces in batch for p in pieces]
     encoded = iter(tokenizer.encode_batch([p.text for p in flat], add_special_tokens=False))
     objects = iter(tokenizer.encode_batch([f" {p.line.object}" for p in flat if p.line], add_special_tokens=False))
+    names = iter(tokenizer.encode_batch([f" {p.name}" for p in flat if p.name], add_special_tokens=False))
     sign, before = tokenizer.token_to_id("Ġ#"), len(tokenizer.encode(search_call("").partition('"}')[0]).ids)
     examples = []
     for pieces in batch:
@@ -281,7 +287,10 @@ def encode(tokenizer, batch: list[list[Piece]]) -> list[Example]:
             elif piece.handles and piece.weight == 1:
                 signs = [start + i for i, token in enumerate(new) if token == sign]
                 example.looks.extend((s, at[h], 0) for s, h in zip(signs, piece.handles, strict=True))
-            elif piece.after:
+            if piece.name:
+                keyword = start + before + len(next(names).ids)
+                example.looks.append((keyword - 1, keyword - 1, -1))
+            if piece.after:
                 example.looks.append((start + before - 1, at[piece.after] + len(str(piece.after)) - 1, 1))
         examples.append(example)
     return examples

@@ -1,11 +1,12 @@
-"""What the base can do, measured on held-out names: exact match of whole spans, greedy and at temperature 1.
+"""What the base can do, on held-out names: `python -m bases.nano.probe FOLDER` prints the table of an exported model.
 
-Every score is teacher-forced over one span, which equals greedy decoding for spans that must match exactly; the score at
-temperature 1 is the exact probability of the span, so it carries no sampling noise.
+Every score is the exact match of one span under teacher forcing, which equals greedy decoding for spans that must match
+exactly; the score at temperature 1 is the exact probability of the span, so it carries no sampling noise.
 """
 
 from __future__ import annotations
 
+import argparse
 import random
 import re
 from dataclasses import dataclass
@@ -36,7 +37,15 @@ class Probe:
 
 
 def probes(count: int, seed: int = 1) -> dict[str, Probe]:
-    """Skill name -> probe, over one held-out world. A recall probe is given ` #` and scores the digits."""
+    """Skill name -> probe, over one held-out world.
+
+    query    the first search of a one-hop question; query2 of a two-hop question
+    rec4     the handle of the right line among 4, given ` #`; rec8 among 8
+    answer1  the whole answer of a one-hop question, with the decision not to search again
+    hop4     the whole second search, the name being only in one of 4 lines
+    answer2  the whole answer of a two-hop question over two responses of 4 lines; answer3 of three, from handle 5 on
+    keep4    the whole keep list after the first of two searches, when the window is said to be half full
+    """
     library = data.Library(random.Random(seed), "heldout", 600)
     one, two = library.questions(1, count), library.questions(2, count)
 
@@ -44,6 +53,7 @@ def probes(count: int, seed: int = 1) -> dict[str, Probe]:
         return [data.trajectory(library, question, links, results, True, full) for question, links in asked]
 
     four, both = walks(one, 4), walks(two, 4)
+    three = [data.trajectory(library, *q, 4, True, 0.0, 5) for q in library.questions(3, count)]
     pruned = [item for item in walks(two, 4, 1.0) + walks(two, 4, 1.0) if "prune_chunks" in item[-1].text][:count]
     return {
         "query": Probe([data.first_query(*q, True) for q in one], 0),
@@ -53,6 +63,7 @@ def probes(count: int, seed: int = 1) -> dict[str, Probe]:
         "answer1": Probe(four, 1),
         "hop4": Probe(both, 1),
         "answer2": Probe(both, 2),
+        "answer3": Probe(three, 3),
         "keep4": Probe(pruned, 1),
     }
 
@@ -130,3 +141,24 @@ def _usable(parsed) -> bool:
     if not parsed.tool_calls:
         return re.fullmatch(r"( ?#\d+)+", parsed.content) is not None
     return all(set(c.arguments or ()) == {ARGUMENTS.get(c.name)} for c in parsed.tool_calls)
+
+
+def main() -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    p = argparse.ArgumentParser(description=__doc__)
+    p.add_argument("folder", help="a model folder")
+    p.add_argument("--count", type=int, default=200, help="items per skill")
+    args = p.parse_args()
+    torch.set_num_threads(1)
+    tokenizer = AutoTokenizer.from_pretrained(args.folder)
+    model = AutoModelForCausalLM.from_pretrained(args.folder, dtype=torch.float32).eval()
+    print("| skill | greedy | temperature 1 | items |\n|---|---|---|---|")
+    for name, asked in probes(args.count).items():
+        skill = measure(model, tokenizer.backend_tokenizer, asked)
+        print(f"| {name} | {skill.greedy:.2f} | {skill.sampled:.2f} | {skill.count} |")
+    print(f"| usable turns | | {valid_turns(model, tokenizer, args.count // 2):.3f} | {args.count // 2 * 3} |")
+
+
+if __name__ == "__main__":
+    main()

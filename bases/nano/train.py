@@ -58,7 +58,8 @@ def examples(rng: random.Random, counts: Counter, progress: float) -> list[list[
         made += [data.first_query(question, links, rng.random() < 0.3) for question, links in asked]
         for question, links in library.questions(hops, counts[f"walk{hops}"], 0.15 if hops == 2 else 0.0):
             results = rng.randrange(2, widest(progress) + 1) if hops == 1 else rng.choice((1, 1, 2, 3, 4))
-            made.append(data.trajectory(library, question, links, results, rng.random() < 0.3))
+            first = 1 if rng.random() < 0.8 else rng.randrange(2, 16)  # two-digit handles too
+            made.append(data.trajectory(library, question, links, results, rng.random() < 0.3, first=first))
     return made
 
 
@@ -105,7 +106,7 @@ def losses(net, probes: LineProbes, seen: dict, group: list[data.Example], rng: 
 
     The look loss is -log of the attention that the last layer's key head (0 for handles, 1 for names) pays to the
     right line's handle: the probes show that layer 3 knows the line long before the last layer learns to read it there.
-    The read loss counts the token that is read there once more, since one such decision stands among many easy tokens.
+    The read loss counts decisions once more (a handle, a name, a keyword), since each stands among many easy tokens.
     """
     width = max(len(e.ids) for e in group)
     ids = torch.tensor([e.ids + [0] * (width - len(e.ids)) for e in group])
@@ -131,8 +132,8 @@ def losses(net, probes: LineProbes, seen: dict, group: list[data.Example], rng: 
     look = read = torch.zeros(())
     if looks:
         row, kind, start, to = torch.tensor(looks).T
-        shares = net.model.layers[-1].self_attn.shares[row, kind, :, start, to].float()
-        look = -(shares.mean(-1) + 1e-4).log().mean()
+        shares = net.model.layers[-1].self_attn.shares[row, kind.clamp(min=0), :, start, to].float()
+        look = -((shares.mean(-1) + 1e-4).log() * (kind >= 0)).sum() / (kind >= 0).sum().clamp(min=1)
         with torch.autocast("cpu", torch.bfloat16):
             said = net.lm_head(hidden[row, start])
         read = F.cross_entropy(said.float(), ids[row, start + 1])
