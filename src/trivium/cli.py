@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Annotated
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # equal single-thread workers beat threads here (fleet/local.py)
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -17,6 +18,8 @@ from trivium.policy import Renderer
 from trivium.trace import Store
 from trivium.viewer import episode_panel, summary_table
 
+HELP = {"-h", "--help", "help"}
+AGENTS_VERBS = ("train", "eval")  # the word after them names an agent
 USAGE = """\
 usage: trivium VERB ...
 
@@ -28,7 +31,8 @@ usage: trivium VERB ...
 
 `trivium VERB --help` says more."""
 
-Positional = tyro.conf.Positional
+Folder = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FOLDER")]
+RunFolder = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
 
 
 def main() -> None:
@@ -36,7 +40,7 @@ def main() -> None:
     try:
         _dispatch(sys.argv[1:])
     except TriviumError as error:
-        print(f"trivium: {error}", file=sys.stderr)
+        print(f"trivium: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
         print("trivium: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
@@ -44,14 +48,14 @@ def main() -> None:
 
 
 def _dispatch(words: list[str]) -> None:
-    if not words or words[0] in ("-h", "--help", "help"):
+    if not words or {*words[:1], *(words[1:2] if words[0] in AGENTS_VERBS else ())} & HELP:
         print(USAGE)
         return
     if words[0] in ("train", "eval", "ask"):
         from trivium.agents.search import command  # brings torch, which `trivium show` can do without
 
         verb, taken = getattr(command, words[0]), 1
-        if words[0] != "ask":
+        if words[0] in AGENTS_VERBS:
             taken = 2
             if words[1:2] != ["search"]:
                 raise InputError(f"`trivium {words[0]}` needs the name of an agent; there is: search")
@@ -60,36 +64,41 @@ def _dispatch(words: list[str]) -> None:
         if words[0] not in verbs:
             raise InputError(f"there is no verb {words[0]!r}; `trivium --help` lists them")
         verb, taken = verbs[words[0]], 1
-    tyro.cli(verb, args=words[taken:], prog=" ".join(["trivium", *words[:taken]]))
+    tyro.cli(verb, args=words[taken:], prog=" ".join(["trivium", *words[:taken]]), config=(tyro.conf.FlagCreatePairsOff,))
 
 
-def show(run: Positional[str], episode: str = "", count: int = 3, policy: str = "rl") -> None:
-    """Read a run: its table, its curve's place, and episodes.
+def show(run: RunFolder, episode: str = "", count: int = 3, policy: str = "rl") -> None:
+    """Read a run, finished or not: its table, its curve's place, and episodes.
 
     Args:
         run: the run's folder
-        episode: ids that begin with this (such as eval/rl/ or rl/12/) instead of a comparison of the policies
-        count: how many
-        policy: whose held-out episodes: base, sft, sft_greedy, rl, rl_greedy
+        episode: ids that begin with this, such as eval/rl/ or rl/12/ or teacher/, instead of held-out episodes and the table
+        count: how many episodes
+        policy: whose held-out episodes: base, sft, sft_greedy, rl, rl_greedy, expert
     """
-    opened = Run.open(run)
-    console = Console()
-    if (opened.folder / "summary.json").exists() and not episode:
-        console.print(summary_table(read_json(opened.folder / "summary.json")))
+    if count < 1:
+        raise InputError(f"--count must be at least 1, not {count}")
+    opened, prefix = Run.open(run), episode or f"eval/{policy}/"
+    if not (opened.folder / "episodes.db").is_file():
+        raise InputError(f"{run} holds no episodes yet")
     store = Store(opened.folder / "episodes.db")
-    found = list(store.select(prefix=episode or f"eval/{policy}/", limit=count))
+    found = list(store.select(prefix=prefix, limit=count))
     if not found:
-        raise InputError(f"{run} holds no episode whose id begins with {episode or f'eval/{policy}/'!r}")
-    decode = Renderer.load(opened.model()).decode
+        raise InputError(f"{run} holds no episode whose id begins with {prefix!r}")
+    console = Console()
+    if opened.finished and not episode:
+        console.print(summary_table(read_json(opened.folder / "summary.json")))
+        console.print(f"curve: {opened.folder}/curve.png", highlight=False, soft_wrap=True)
+    decode = Renderer.load(opened.model()).decode if opened.finished else None
     for each in found:
         console.print(episode_panel(each, decode, {s.name: s.value for s in store.scores(each.id)}))
 
 
-def export(run: Positional[str], folder: Positional[str]) -> None:
+def export(run: RunFolder, folder: Folder) -> None:
     """Write a run's weights as a Hugging Face folder that transformers and vLLM load.
 
     Args:
         run: the run's folder
         folder: where to write; new or empty
     """
-    Console().print(f"{Run.open(run).export(folder)} holds the weights of {run}")
+    Console().print(f"{Run.open(run).export(folder)} holds the weights of {run}", highlight=False, soft_wrap=True)

@@ -86,9 +86,24 @@ class LocalEmbedder:
 
                 dtype = torch.bfloat16 if _fast_bf16(torch, self.device) else torch.float32
                 tokenizer = AutoTokenizer.from_pretrained(self.folder, local_files_only=True)
-                model = AutoModel.from_pretrained(self.folder, local_files_only=True, dtype=dtype)
+                with _quiet():
+                    model = AutoModel.from_pretrained(self.folder, local_files_only=True, dtype=dtype)
                 self._loaded = tokenizer, model.eval().to(self.device)
             return self._loaded
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without transformers' progress bar, which would stand amid what a command prints."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 class MiniLM(LocalEmbedder):

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any, TypeVar
 
 from trivium.errors import TriviumError
@@ -20,6 +24,8 @@ from trivium.errors import TriviumError
 T = TypeVar("T")
 _DEADLINE = timedelta(minutes=30)
 """How long a rank waits for another in a collective before it fails: longer than any step, shorter than for ever."""
+_LAST_WORDS = 10.0
+"""Seconds for a rank that broke a collective to say why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +61,8 @@ class Rank:
 def launch(main: Callable[..., None], workers: int, *arguments: Any) -> None:
     """Run `main(rank, *arguments)` in `workers` processes; this process is rank 0.
 
-    Raises TriviumError when another rank died. If this process dies the others end with it.
+    What another rank raised on purpose is raised here; TriviumError when it died otherwise. If this process dies the others
+    end with it.
     """
     if workers == 1:
         _one_thread()
@@ -73,21 +80,40 @@ def launch(main: Callable[..., None], workers: int, *arguments: Any) -> None:
             main(Rank(0, workers), *arguments)
             for process in others:
                 process.join()
-        except Exception as error:
-            if dead := [p.name for p in others if p.exitcode not in (None, 0)]:
-                raise TriviumError(f"{', '.join(dead)} died; run again to resume ({error})") from error
+        except TriviumError:
+            raise
+        except Exception as error:  # a collective broke because another rank did?
+            _raise_theirs(others, folder, error)
             raise
         finally:
+            for process in others:  # before the group is left, so that they do not complain that we are gone
+                process.kill()
+                process.join()
             _leave_group()
-            for process in others:
-                process.kill() if process.is_alive() else None
+
+
+def _raise_theirs(others: Sequence[BaseProcess], folder: str, ours: Exception) -> None:
+    """Raises what another rank ended with, if one did."""
+    deadline = time.monotonic() + _LAST_WORDS
+    while time.monotonic() < deadline and all(process.exitcode is None for process in others):
+        time.sleep(0.05)
+    for left in sorted(Path(folder).glob("error-*")):
+        raise pickle.loads(left.read_bytes()) from None
+    if dead := [process.name for process in others if process.exitcode]:
+        raise TriviumError(f"{', '.join(dead)} died: run the same command again to go on ({ours})") from ours
 
 
 def _work(main: Callable[..., None], rank: Rank, folder: str, parent: int, arguments: tuple) -> None:
     _die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a person's Ctrl-C goes to rank 0, which ends us
     _join_group(rank, folder)
-    main(rank, *arguments)
+    try:
+        main(rank, *arguments)
+    except TriviumError as error:  # rank 0 tells people
+        left = Path(folder, f".error-{rank.number}")
+        left.write_bytes(pickle.dumps(error))
+        left.rename(Path(folder, f"error-{rank.number}"))
+        os._exit(1)
     _leave_group()
 
 

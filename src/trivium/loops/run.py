@@ -85,10 +85,15 @@ class Run:
                     f"go on with the same recipe, or give another folder with --out"
                 )
 
+    @property
+    def finished(self) -> bool:
+        """Whether training came to its end: the summary is what it writes last."""
+        return (self.folder / "summary.json").is_file()
+
     def model(self) -> Path:
         """The trained weights. InputError while training has not ended."""
         model = self.folder / "model"
-        if not model.is_dir():
+        if not self.finished or not model.is_dir():
             raise InputError(f"{self.folder} has no trained model yet: finish it with the command that began it")
         return model
 

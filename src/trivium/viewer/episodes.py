@@ -76,9 +76,9 @@ class _Page:
     gold: frozenset[str]
 
     def question(self) -> RenderableType:
-        text = Text(_clean(self.episode.task.prompt), "bold")
+        text = Text(clean(self.episode.task.prompt), "bold")
         if answer := self.episode.task.truth.get("answer"):
-            text.append(f"\nanswer: {_clean(str(answer))}", "not bold green")
+            text.append(f"\nanswer: {clean(str(answer))}", "not bold green")
         if op := reading.branch(self.episode):
             text.append(f"\nBranch of {op.parent} at {op.snapshot}", "not bold magenta")
         return text
@@ -104,7 +104,7 @@ class _Page:
 
     def call(self, thread: Thread, call: Call) -> Iterator[RenderableType]:
         """What was called, whom it spawned, and what came back."""
-        yield Text.assemble((_clean(call.name) or "(unreadable)", "bold cyan"), " ", _arguments(call.arguments))
+        yield Text.assemble((clean(call.name) or "(unreadable)", "bold cyan"), " ", _arguments(call.arguments))
         for child in reading.children(self.episode, call):
             title = Text(f"Spawn {child.policy} ({child.id})")
             yield Panel(Group(*self.thread(child)), border_style="magenta", title=title, title_align="left")
@@ -114,7 +114,7 @@ class _Page:
             spawned = bool(reading.children(self.episode, call))
             for piece in call.pieces:
                 if not piece.ref:
-                    yield Text.assemble(("Join: " if spawned else "", "magenta"), _clean(piece.text))
+                    yield Text.assemble(("Join: " if spawned else "", "magenta"), clean(piece.text))
             yield self.results(call)
 
     def results(self, call: Call) -> Table:
@@ -123,7 +123,7 @@ class _Page:
         grid = _lines(piece.ref for piece in pieces)
         for piece in pieces:
             gold = reading.document(piece.source) in self.gold
-            text = _clean(piece.text).removesuffix(piece.ref).rstrip()
+            text = clean(piece.text).removesuffix(piece.ref).rstrip()
             grid.add_row(self.handle(piece.ref, gold), Text(text) if gold else _one_line(text))
         return grid
 
@@ -140,7 +140,7 @@ class _Page:
                 text.append(f" {STAR} {ref}" if gold else f" {ref}", BAD if gold else "not bold blue")
             return text
         if isinstance(cut, Restart):
-            return Text.assemble(("Restart", "bold magenta"), f" ({_clean(cut.reason)})")
+            return Text.assemble(("Restart", "bold magenta"), f" ({clean(cut.reason)})")
         said = f": {_short(_plain(self.decode(turn.summary)))}" if self.decode else ""
         return Text.assemble(("Summarize", "bold magenta"), f", {len(turn.summary)} tokens{said}")
 
@@ -153,7 +153,7 @@ class _Page:
         for ref in reading.cited(thread):
             if ref in texts:
                 gold = documents[ref] in self.gold
-                grid.add_row(self.handle(ref, gold), _one_line(_clean(texts[ref]), "" if gold else DIM))
+                grid.add_row(self.handle(ref, gold), _one_line(clean(texts[ref]), "" if gold else DIM))
             else:
                 grid.add_row(Text(ref, BAD), Text("never shown", BAD))
         if grid.row_count:
@@ -181,7 +181,7 @@ class _Page:
             yield _rule("gold documents")
         for id in dict.fromkeys(self.episode.task.truth.get("gold", ())):
             fate = next((fate for fate, having in fates.items() if id in having), ("never seen", "red"))
-            yield Text.assemble((f"{STAR} ", GOLD), f"{_clean(id)}  ", fate)
+            yield Text.assemble((f"{STAR} ", GOLD), f"{clean(id)}  ", fate)
 
 
 def _lines(refs: Iterable[str]) -> Table:
@@ -241,7 +241,7 @@ def _arguments(arguments: Mapping[str, object]) -> Text:
     values = [_short(_value(value)) for value in arguments.values()]
     if len(values) == 1:
         return Text(values[0])
-    return Text(", ".join(f"{_clean(name)}={value}" for name, value in zip(arguments, values, strict=True)))
+    return Text(", ".join(f"{clean(name)}={value}" for name, value in zip(arguments, values, strict=True)))
 
 
 def _value(value: object) -> str:
@@ -262,10 +262,10 @@ def _plain(text: str) -> str:
 
 
 def _short(text: str) -> str:
-    cleaned = _clean(text)
+    cleaned = clean(text)
     return cleaned if len(cleaned) <= LONGEST else f"{cleaned[: LONGEST - 1]}…"
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """On one line, and without the control characters by which a policy's words could drive the terminal."""
     return "".join(letter if letter.isprintable() else "�" for letter in " ".join(text.split()))

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import tyro
 from rich.console import Console
-from tyro.conf import Positional
 
 from trivium.agents.search.estimate import estimate
 from trivium.agents.search.recipe import Search
 from trivium.agents.search.serve import answer, measure
 from trivium.agents.search.train import check
 from trivium.agents.search.train import train as run_recipe
+from trivium.errors import InputError
 from trivium.loops.run import Run, read_json
 from trivium.policy import Renderer
 from trivium.trace import Store
 from trivium.viewer import Live, learning_curve, side_by_side, summary_table
+
+Question = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="QUESTION")]
+RunFolder = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
 
 
 def train(recipe: tyro.conf.OmitArgPrefixes[Search], dry_run: bool = False) -> None:
@@ -27,14 +32,14 @@ def train(recipe: tyro.conf.OmitArgPrefixes[Search], dry_run: bool = False) -> N
     check(recipe)
     console = Console()
     if dry_run:
-        console.print(estimate(recipe))
+        console.print(estimate(recipe), highlight=False, soft_wrap=True)
         return
     run_recipe(recipe, Live)
     _report(Run.open(recipe.out), recipe, console)
 
 
 def eval(  # noqa: A001  (the verb's name)
-    run: Positional[str],
+    run: RunFolder,
     corpus: str = "",
     tasks: int = 256,
     split: str = "test",
@@ -51,21 +56,27 @@ def eval(  # noqa: A001  (the verb's name)
         greedy: take the most likely token instead of sampling
         seed: of the sampling
     """
-    Console().print(measure(run, corpus, tasks, split, greedy, seed))
+    if tasks < 1:
+        raise InputError(f"--tasks must be at least 1, not {tasks}")
+    with Live() as watch:
+        lines = measure(run, corpus, tasks, split, greedy, seed, watch)
+    Console().print(lines, highlight=False)
 
 
-def ask(run: Positional[str], question: Positional[str], corpus: str, greedy: bool = True) -> None:
+def ask(run: RunFolder, question: Question, corpus: str, sample: bool = False) -> None:
     """Ask a trained agent about your documents: it searches, reads and prunes in the harness it was trained in.
 
     Args:
         run: the run's folder
         question: what to find
         corpus: a folder of text and Markdown, a JSONL file, or a folder in the BEIR layout
-        greedy: take the most likely token instead of sampling
+        sample: draw tokens as in training, instead of taking the most likely one
     """
+    if not question.strip():
+        raise InputError("the question is empty: say what to find")
     console = Console()
-    for part in answer(run, question, corpus, greedy):
-        console.print(part, highlight=False, markup=False)
+    for part in answer(run, question, corpus, not sample):
+        console.print(part, highlight=False, markup=False, soft_wrap=True)
 
 
 def _report(run: Run, recipe: Search, console: Console) -> None:
@@ -79,7 +90,9 @@ def _report(run: Run, recipe: Search, console: Console) -> None:
     console.print(side_by_side(shown, console.width, Renderer.load(run.model()).decode, scores))
     console.print(summary_table(summary))
     learning_curve(run.events(), summary, run.folder / "curve.png")
-    console.print(f"table: {run.folder}/summary.json   curve: {run.folder}/curve.png   read on: trivium show {run.folder}")
+    for name, place in (("table", "summary.json"), ("curve", "curve.png")):
+        console.print(f"{name}: {run.folder / place}", highlight=False, soft_wrap=True)
+    console.print(f"read on: trivium show {run.folder}", highlight=False, soft_wrap=True)
 
 
 def _telling(store: Store) -> str:

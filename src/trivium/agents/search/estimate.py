@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
 import torch
 
@@ -22,7 +23,8 @@ _FILLED = 0.6
 def estimate(recipe: Search) -> str:
     """The run's memory, tokens and time, as text. Measures one learner step and one batch of replies here."""
     torch.set_num_threads(1)
-    parts = Parts(recipe)
+    parts = Parts(replace(recipe, teacher=""))  # an endpoint is not asked: that would cost
+    parts.check()
     network = Network.load(parts.model)
     episode = int(_FILLED * parts.window.budget)
     learned = recipe.sft_steps * SFT_BATCH * episode + recipe.steps * recipe.groups * recipe.size * episode
@@ -60,7 +62,7 @@ def _learn_rate(parts: Parts, network: Network) -> float:
         return await asyncio.gather(*(harness.run(task, parts.teacher) for task in tasks))
 
     batch = Batch.imitate(asyncio.run(teach()))
-    learner = Learner(network, SFT(), 0.0)
+    learner = Learner(network, SFT(), 0.0, policies={parts.teacher.name})
     learner.learn(batch)
     began = time.perf_counter()
     return learner.learn(batch).metrics["tokens_seen"] / (time.perf_counter() - began)

@@ -103,7 +103,6 @@ class Parts:
         longest = max((task.prompt for task in questions), key=len)
         messages = [{"role": "system", "content": self.harness.prompt}, {"role": "user", "content": longest}]
         self.window.check(len(self.renderer.opening(messages, self.harness.specs)))
-        _ = self.teacher
 
     @cached_property
     def model(self) -> str:
@@ -192,8 +191,6 @@ class Parts:
         """The scripted expert that is wrong on purpose, or an endpoint."""
         if self.recipe.teacher:
             url, _, model = self.recipe.teacher.partition("#")
-            if not model:
-                raise InputError(f"--teacher {self.recipe.teacher!r} names no model: write URL#MODEL")
             key, share = os.environ.get("OPENAI_API_KEY", "none"), self.recipe.teacher_tokens // self.recipe.workers
             return Endpoint(url, model, self.renderer, key, max_spend=share, name="teacher")
         return Scripted(Teacher(Imperfection(), self.recipe.seed).script(self.train_tasks), self.renderer, name="teacher")

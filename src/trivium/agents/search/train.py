@@ -66,6 +66,8 @@ def check(recipe: Search) -> None:
             raise InputError(f"--{name.replace('_', '-')} must be between 0 and 1, not {getattr(recipe, name)}")
     if recipe.groups < recipe.workers:
         raise InputError(f"--groups {recipe.groups} cannot be shared by --workers {recipe.workers}")
+    if recipe.teacher and not all(recipe.teacher.partition("#")):
+        raise InputError(f"--teacher {recipe.teacher!r} names no model: write URL#MODEL")
     Run(recipe.out).check(recipe.fields())
 
 
