@@ -65,8 +65,8 @@ class Mark:
 class Example:
     """Token ids, the weight of predicting each (below 1 it is the chance that it counts), the lines' marks, and looks.
 
-    A look (at, to, kind) says that what follows token `at` is a decision, read off the handle at token `to`: its next
-    digit (kind 0), the name that its line leads to (kind 1), or nothing: the keyword after a name (kind -1).
+    A look (at, to, kind) says that what follows token `at` is a decision, read off the handle at token `to` (its next
+    digit: kind 0; the name that its line leads to: kind 1) or not (kind -1): a turn's first token, a keyword.
     """
 
     ids: list[int]
@@ -287,6 +287,8 @@ def encode(tokenizer, batch: list[list[Piece]]) -> list[Example]:
             elif piece.handles and piece.weight == 1:
                 signs = [start + i for i, token in enumerate(new) if token == sign]
                 example.looks.extend((s, at[h], 0) for s, h in zip(signs, piece.handles, strict=True))
+            if piece.weight == 1:
+                example.looks.append((start - 1, start - 1, -1))
             if piece.name:
                 keyword = start + before + len(next(names).ids)
                 example.looks.append((keyword - 1, keyword - 1, -1))
