@@ -10,11 +10,12 @@ import torch
 from tests.laws.walks import TASK, search_corpus
 from trivium.engine import Engine
 from trivium.engine.sample import sample
-from trivium.errors import InputError, LawError, PolicyError
+from trivium.errors import InputError, LawError, PolicyError, Unsupported
 from trivium.harness import Harness, Limits, Window, prune_chunks
 from trivium.nn import Network, Packed
 from trivium.policy import View
 from trivium.trace import Sampling, rows
+from trivium.train import CISPO, Batch, Group, Learner
 from trivium.weights import publish
 
 
@@ -167,3 +168,19 @@ def test_a_cancelled_request_frees_its_slot(tiny_model, renderer):
 
     assert len(asyncio.run(ask()).tokens) >= 1
     assert not engine.cache.leased.any()
+
+
+def test_what_was_cut_by_truncation_is_refused_by_name(tiny_model, renderer):
+    """Law 7: a policy gradient needs the distribution that the tokens came from."""
+    engine = Engine(network(tiny_model), renderer=renderer, slots=2, context=2000)
+    harness = Harness([search_corpus], Window(1500), "Search.", Limits(turns=2), specs=False)
+
+    async def pair(sampling):
+        return [await harness.run(TASK, engine, sample=n, sampling=sampling) for n in range(2)]
+
+    cut = asyncio.run(pair(Sampling(max_tokens=20, top_k=5)))
+    learner = Learner(network(tiny_model), CISPO(), 1e-3)
+    with pytest.raises(Unsupported, match="cut by top-p or top-k"):
+        learner.learn(Batch([Group("t", cut, [0.0, 1.0])]))
+    whole = asyncio.run(pair(Sampling(max_tokens=20)))
+    assert learner.learn(Batch([Group("t", whole, [0.0, 1.0])])).metrics["updates"] == 1

@@ -6,8 +6,11 @@ import asyncio
 
 import pytest
 
-from tests.laws.walks import WALKS, branching, pruning, spawning, summarizing
+from tests.laws.walks import TASK, WALKS, branching, pruning, search, search_corpus, spawning, summarizing
 from trivium.agents.search.reward import SearchReward, shown_documents
+from trivium.harness import Harness, Limits, Subagent, Window, assign_task, prune_chunks
+from trivium.policy import Scripted
+from trivium.policy.scripted import call, say
 from trivium.trace import Branch, Join, Prune, Spawn, Summarize, decode, encode, rows
 
 
@@ -94,3 +97,53 @@ def test_rewards_read_what_was_pruned(renderer):
     in_view = {s.ref for s in episode.agent.segments[-1].spans if s.kind == "chunk"}
     assert "#5" not in in_view  # doc4 has left the view
     assert asyncio.run(SearchReward()(episode))["trajectory_recall"] == 1.0
+
+
+def test_a_branch_is_judged_on_all_its_turns(renderer):
+    first, second = asyncio.run(branching(renderer))
+    assert [asyncio.run(SearchReward()(e))["format_valid"] for e in (first, second)] == [1.0, 1.0]
+
+
+def test_a_passage_without_room_takes_no_handle(renderer):
+    window = Window(600, soft=0.9, hard=1.0, reply=60)
+    harness = Harness([search_corpus, prune_chunks], window, "Go.", specs=False)
+    many = ("search_corpus", {"query": " thing", "limit": 12})
+    script = Scripted([call(many), call(("prune_chunks", {"keep": [" #1"]})), call(many), say("#1")], renderer, "agent")
+    episode = asyncio.run(harness.run(TASK, script))
+    refs = [piece.ref for made in episode.agent.calls for piece in made.pieces if piece.ref]
+    assert refs == [f"#{n + 1}" for n in range(len(refs))]
+
+
+def test_each_request_has_a_random_stream_of_its_own(renderer):
+    streams = []
+
+    class Noting(Scripted):
+        async def speak(self, view, sampling):
+            streams.append(view.stream)
+            return await super().speak(view, sampling)
+
+    harness = Harness([search_corpus], Window(1100, soft=0.9, hard=1.0, reply=80, summarize=0.1), "Search.", specs=False)
+    script = [call(search()), say("Seen 1 and 4."), call(search()), say("Still."), say("#1")]
+    asyncio.run(harness.run(TASK, Noting(script, renderer, "agent")))
+    assert len(set(streams)) == len(streams) == 5
+
+
+def test_the_usage_line_counts_the_request_to_summarize(renderer):
+    episode, _ = asyncio.run(summarizing(renderer))
+    for segment in episode.agent.segments[:-1]:
+        summary = segment.sampled()[-1]
+        line = renderer.decode(segment.tokens[: summary.start]).rpartition("[Token usage: ")[2].partition("/")[0]
+        assert int(line.replace(",", "")) == summary.start
+
+
+def test_a_sub_agent_that_takes_too_long_ends_as_such_and_does_not_join(renderer):
+    class Sleeper(Scripted):
+        async def speak(self, view, sampling):
+            await asyncio.sleep(5)
+
+    agents = {"sleeper": Subagent(Sleeper([], renderer, "frozen"), Harness([], Window(2000), "Help.", specs=False))}
+    harness = Harness([assign_task(agents)], Window(4000), "Lead.", Limits(tool_seconds=0.1), specs=False)
+    script = [call(("assign_task", {"agent": "sleeper", "prompt": "wait"})), say("nothing")]
+    episode = asyncio.run(harness.run(TASK, Scripted(script, renderer, "agent")))
+    assert episode.threads[1].stop.reason == "timeout" and episode.agent.stop.reason == "finished"
+    assert [type(op) for op in episode.ops] == [Spawn]

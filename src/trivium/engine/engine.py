@@ -16,7 +16,7 @@ from trivium.engine.cache import MARGIN, Cache
 from trivium.engine.request import Request
 from trivium.engine.sample import sample
 from trivium.engine.view import Slots
-from trivium.errors import InputError, PolicyError
+from trivium.errors import InputError, PolicyError, Unsupported
 from trivium.nn import Network
 from trivium.policy import Renderer, Reply, View
 from trivium.trace import Sampling
@@ -43,6 +43,8 @@ class Engine:
         version: int = 0,
     ) -> None:
         self.network = model if isinstance(model, Network) else Network.load(model)
+        if self.network.head.weight.device.type != "cpu":
+            raise Unsupported(f"this engine has no attention kernel for {self.network.head.weight.device}; it runs on the CPU")
         self.renderer = renderer or Renderer.load(model)
         self.name, self.version = name, version
         limit = getattr(self.network.config, "max_position_embeddings", context)

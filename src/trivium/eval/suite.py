@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
+from trivium.errors import InputError
 from trivium.eval.paired import Interval, mean_interval, paired_interval
 from trivium.harness import Harness, refuse_silence
 from trivium.policy import Policy
@@ -31,7 +32,9 @@ class Result:
         return mean_interval(self.scores[name])
 
     def minus(self, other: Result, name: str) -> Interval:
-        """Paired: this policy's score less the other's, task by task."""
+        """Paired: this policy's score less the other's, task by task. InputError unless both attempted the same tasks."""
+        if set(self.tasks) != set(other.tasks):
+            raise InputError(f"{self.policy} and {other.policy} were measured on different tasks and cannot be paired")
         ours = dict(zip(self.tasks, self.scores[name], strict=True))
         theirs = dict(zip(other.tasks, other.scores[name], strict=True))
         return paired_interval([ours[t] for t in self.tasks], [theirs[t] for t in self.tasks])

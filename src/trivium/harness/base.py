@@ -56,7 +56,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What ends an episode or a call by force: turns of a thread, seconds of one tool call, calls of one turn."""
+    """What ends an episode or a call by force: turns of a thread, seconds of one tool call, calls of one turn.
+
+    Only a tool that awaits can be stopped: a plain function runs to its end, on the event loop, so make a slow one async.
+    """
 
     turns: int = 64
     tool_seconds: float = 30.0

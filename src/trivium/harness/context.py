@@ -93,6 +93,12 @@ class Context:
         self.seen.add(source)
         return self.refs.setdefault(source, f"#{len(self.refs) + 1}")
 
+    def forget(self, source: str) -> None:
+        """Take back the handle that was given last, to a passage that found no room; an older one was shown and stays."""
+        if self.refs[source] == f"#{len(self.refs)}":
+            del self.refs[source]
+            self.seen.discard(source)
+
     def size(self, refs: set[str]) -> int:
         """How many tokens these chunks take in the view."""
         return sum(span.stop - span.start for span in self.segment.spans if span.kind == "chunk" and span.ref in refs)

@@ -99,6 +99,7 @@ class _Life:
     policy: Policy
     context: Context
     on_turn: Callable[[Snapshot], None] | None
+    spoken: int = -1  # the version that had the last word
 
     async def live(self, first_turn: int = 0) -> None:
         for turn in range(first_turn, self.harness.limits.turns):
@@ -126,15 +127,17 @@ class _Life:
         outcomes = await self._act(turn, ids, said.calls, in_view)
         return self._place(outcomes, in_view) or await self._summarize(turn)
 
-    async def _speak(self, turn: int):
-        """One reply heard, or (None, False) when the window has no room for any."""
+    async def _speak(self, turn: int, *purpose: str):
+        """One reply heard, or (None, False) when the window has no room for any. A second reply of a turn names its
+        purpose, and has a random stream of its own."""
         context, sampling = self.context, self.context.segment.sampling
         room = min(sampling.max_tokens, context.window.budget - context.used)
         if room < 1:
             return None, False
-        stream = (self.episode.seed, self.episode.task.id, self.episode.sample, context.thread.id, turn)
+        stream = (self.episode.seed, self.episode.task.id, self.episode.sample, context.thread.id, turn, *purpose)
         view = View(context.segment.tokens, context.text(), self.harness.offered, stream)
         reply = await self.policy.speak(view, replace(sampling, max_tokens=room))
+        self.spoken = reply.versions[-1] if reply.versions else self.policy.version
         return context.hear(reply, self.policy.version)
 
     async def _act(self, turn: int, ids: list[str], asked: Sequence[Asked], in_view: dict[str, str]) -> list[_Outcome]:
@@ -185,7 +188,11 @@ class _Life:
         context = subagent.harness._context(f"{outcome.call.id}/{len(outcome.children)}", subagent.policy)
         outcome.children.append(context.thread)
         context.open(subagent.harness._opening(prompt), subagent.harness.specs, Sampling())
-        await _Life(subagent.harness, self.episode, subagent.policy, context, None).live()
+        try:
+            await _Life(subagent.harness, self.episode, subagent.policy, context, None).live()
+        except asyncio.CancelledError:
+            context.thread.stop = Stop("timeout", "its assignment took too long")
+            raise
         if context.thread.stop.reason != "finished":
             raise ToolError(f"the sub-agent stopped without an answer ({context.thread.stop.reason})")
         return context.thread.answer
@@ -193,7 +200,7 @@ class _Life:
     def _place(self, outcomes: list[_Outcome], in_view: dict[str, str]) -> Stop | None:
         """The turn barrier: results enter in call order, then edits apply in call order."""
         asked_at, context = self.context.here(), self.context
-        author, version = self.policy.name, self.policy.version
+        author, version = self.policy.name, self.spoken
         for outcome in outcomes:
             for child in outcome.children:
                 self.episode.threads.append(child)
@@ -205,7 +212,7 @@ class _Life:
         if not self._fill(outcomes, dropped):
             return Stop("window", "the results of a turn do not fit")
         for outcome in outcomes:
-            for child in outcome.children:
+            for child in (child for child in outcome.children if not outcome.call.error):
                 self.episode.ops.append(
                     Join(author=author, version=version, call=outcome.call.id, at=context.here(), child=child.id)
                 )
@@ -219,7 +226,7 @@ class _Life:
         self._show(outcomes)
         free = window.budget - window.reply + context.size(dropped)
         while True:
-            results = _messages(outcomes)
+            results = self._results(outcomes)
             added = _length(context, results)
             line = _usage_line(context, context.used + added - context.size(dropped))
             if context.used + added + len(context.renderer.encode(line)) <= free:
@@ -230,13 +237,17 @@ class _Life:
         return self._extend(results, line)
 
     def _extend(self, results: list[Message], line: str) -> bool:
-        results[-1]["pieces"] = [*results[-1]["pieces"], Piece(line)]
-        if self._full():
-            results.append({"role": "user", "content": SUMMARIZE})
+        last = next(result for result in reversed(results) if "pieces" in result)
+        last["pieces"] = [*last["pieces"], Piece(line)]
         restart = self.context.extend(results, self.harness.specs)
         if restart:
             self.episode.ops.append(restart)
         return True
+
+    def _results(self, outcomes: list[_Outcome]) -> list[Message]:
+        """The turn's results as messages, and behind them the request to summarize where it is time for it."""
+        results = [{"role": "tool", "tool_call_id": o.call.id, "pieces": list(o.call.pieces)} for o in outcomes]
+        return [*results, {"role": "user", "content": SUMMARIZE}] if self._full() else results
 
     def _full(self) -> bool:
         """Past the share of the window at which a thread summarizes itself; results of this turn are not yet counted."""
@@ -267,7 +278,7 @@ class _Life:
         """Drop the last passage of the turn, so that a later search may find it again; False when none is left."""
         for call in (outcome.call for outcome in reversed(outcomes)):
             if call.pieces and call.pieces[-1].ref:
-                self.context.seen.discard(call.pieces[-1].source)
+                self.context.forget(call.pieces[-1].source)
                 call.pieces = call.pieces[:-1] or [Piece("No room for results.\n")]
                 return True
         return False
@@ -278,13 +289,13 @@ class _Life:
         if context.messages[-1].get("content") != SUMMARIZE:
             return None
         try:
-            said, _ = await self._speak(turn)
+            said, _ = await self._speak(turn, "summary")
         except PolicyError as error:
             return Stop("policy", str(error))
         if said is None:
             return Stop("window", "no room for a summary")
         self.episode.ops.append(
-            context.summarize(said.text, self.harness.specs, self.policy.name, self.policy.version)
+            context.summarize(said.text, self.harness.specs, self.policy.name, self.spoken)
         )
         return None
 
@@ -297,17 +308,13 @@ def refuse_silence(episodes: Sequence[Episode]) -> None:
         raise PolicyError(stops[0].detail)
 
 
-def _messages(outcomes: list[_Outcome]) -> list[Message]:
-    return [{"role": "tool", "tool_call_id": o.call.id, "pieces": list(o.call.pieces)} for o in outcomes]
-
-
 def _length(context: Context, results: list[Message]) -> int:
     last = context.segment.spans[-1]
     placed = context.renderer.continuation(
         context.segment.tokens[: last.start], context.segment.tokens[last.start :], results
     )
     if placed is None:  # a restart renders anew; its length shows when it is done
-        return sum(len(context.renderer.encode(p.text)) for message in results for p in message["pieces"])
+        return sum(len(context.renderer.encode(p.text)) for message in results for p in message.get("pieces", ()))
     return sum(len(tokens) for tokens, _ in placed)
 
 

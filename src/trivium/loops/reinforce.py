@@ -1,6 +1,6 @@
 """Reinforcement learning as one straight line over a source of scored groups.
 
-    async for groups in rollouts(harness, tasks, engine, scorer, groups=16, size=8):
+    async for groups, scores in rollouts(harness, tasks, engine, scorer, groups=16, size=8, steps=60):
         step = await learner.step(Batch(groups))
         publish(learner.network, step.version, engine, probe)
 """
@@ -59,7 +59,7 @@ async def rollouts(
         current = scorer(step)
         scores = await score(episodes, current)
         if store:
-            named = type(current).__name__
+            named = getattr(current, "__name__", type(current).__name__)
             store.write(episodes, [s for e, found in zip(episodes, scores, strict=True) for s in opinions(e.id, found, named)])
         made = [
             Group(task.id, episodes[at : at + size], [s["reward"] for s in scores[at : at + size]])

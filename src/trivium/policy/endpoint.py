@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from trivium.errors import InputError, PolicyError
+from trivium.errors import InputError, PolicyError, Unsupported
 from trivium.policy.base import Reply, View
 from trivium.policy.message import Message
 from trivium.policy.render import Renderer
@@ -19,7 +19,7 @@ _PASSING = {408, 409, 429, 500, 502, 503, 504}
 
 @dataclass(slots=True)
 class Endpoint:
-    """A model behind `base_url`. `max_spend` caps the tokens (prompt and completion) that this object may ever use.
+    """A model behind `base_url`. No request is begun once `max_spend` tokens (prompts and completions) are used.
 
     Passing failures are tried again up to `retries` times, waiting 1, 2, 4, ... seconds with jitter.
     """
@@ -37,7 +37,10 @@ class Endpoint:
     _client: Any = field(default=None, repr=False)
 
     async def speak(self, view: View, sampling: Sampling) -> Reply:
-        """Raises PolicyError when the cap is reached, the server stays dead, or it refuses the request."""
+        """Raises PolicyError when the cap is reached, the server stays dead, or it refuses the request; Unsupported for
+        top-k, which this API does not have."""
+        if sampling.top_k:
+            raise Unsupported(f"{self.name}: the OpenAI API has no top_k; leave it 0")
         if self.spent >= self.max_spend:
             raise PolicyError(f"{self.name}: the spending cap of {self.max_spend:,} tokens is reached")
         for attempt in range(self.retries + 1):

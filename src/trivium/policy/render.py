@@ -58,8 +58,7 @@ class Renderer:
         from renderers import Qwen3RendererConfig, create_renderer
 
         tokenizer = load_tokenizer(model)
-        config = _config(model)
-        chosen = Qwen3RendererConfig(thinking_retention="all") if config.get("model_type") == "qwen3" else None
+        chosen = Qwen3RendererConfig(thinking_retention="all") if _model_type(model) == "qwen3" else None
         return cls(tokenizer, create_renderer(tokenizer, chosen))
 
     def _encode(self, text: str) -> tuple[int, ...]:
@@ -131,9 +130,14 @@ def load_tokenizer(model: str | Path):
         raise InputError(f"no model at {str(model)!r}: give a folder with config.json and tokenizer.json ({reason})") from error
 
 
-def _config(model: str | Path) -> dict[str, Any]:
-    path = Path(model) / "config.json"
-    return json.loads(path.read_text()) if path.is_file() else {}
+def _model_type(model: str | Path) -> str:
+    """As the model's configuration has it; "" where only a tokenizer is there."""
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(str(model)).model_type
+    except (OSError, ValueError):
+        return ""
 
 
 def _readable(message: Message) -> Message:

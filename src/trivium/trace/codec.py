@@ -22,7 +22,7 @@ def encode(episode: Episode) -> bytes:
 
 def decode(data: bytes) -> Episode:
     """The episode in `data`; CorruptError names what is wrong with it."""
-    if data[:4] != _MAGIC:
+    if data[:4] != _MAGIC or len(data) < 5:
         raise CorruptError("these bytes are no Trivium episode (the magic number is missing)")
     if data[4] != SCHEMA:
         raise CorruptError(f"this episode has schema {data[4]}, this Trivium reads schema {SCHEMA}")

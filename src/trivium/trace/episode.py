@@ -8,11 +8,12 @@ A small episode, as five parallel arrays of its only segment (P prompt, A sample
     versions  (3,6,v7) (10,12,v8)            an update arrived between the turns
     carried   0
 
-When the policy then prunes "#1", a second segment begins with what is left of the first:
+When those last sampled tokens asked to prune "#1", their result R still ends this segment; then a second one begins
+with what is left of it, and the policy goes on:
 
-    tokens    P P P A A A R R A A | R R A A
-    carried   10                               the bar: to its left context, to its right new; sampled tokens left of
-                                               it belong to the first segment and are trained there, once
+    tokens    P P P A A A R R A A R | A A
+    carried   11                        the bar: to its left context, to its right new; sampled tokens left of it
+                                        belong to the first segment and are trained there, once
 """
 
 from __future__ import annotations

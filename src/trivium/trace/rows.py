@@ -19,6 +19,7 @@ class Row:
     mask      bool [T]       True on the tokens that are trained: sampled here, not carried over
     logprobs  float32 [T]    as recorded when sampled; NaN elsewhere, and on a text-only policy's tokens
     versions  int32 [T]      the speaker's version; -1 where nothing was sampled
+    truncated                whether top-p or top-k cut the distribution that any of its tokens was drawn from
     """
 
     episode: str
@@ -29,6 +30,7 @@ class Row:
     logprobs: np.ndarray
     versions: np.ndarray
     temperature: float = 1.0
+    truncated: bool = False
 
     @property
     def trained(self) -> int:
@@ -38,7 +40,8 @@ class Row:
 def rows(episode: Episode, policies: Collection[str]) -> list[Row]:
     """The rows of the threads that `policies` spoke; other policies are frozen and yield none (law 5).
 
-    Raises LawError if a sampled token would be trained in no row or in two (law 3 rests on it).
+    That each sampled token stands in one row follows from the data: only the segment that grew by it holds it right of
+    `carried`. Raises LawError where two spans of a segment claim one token.
     """
     chosen = [thread for thread in episode.threads if thread.policy in policies]
     return [row for thread in chosen for row in _thread_rows(episode.id, thread)]
@@ -68,4 +71,5 @@ def _row(episode: str, thread: str, number: int, segment: Segment) -> Row:
         logprobs=np.asarray(segment.logprobs, np.float32),
         versions=versions,
         temperature=segment.sampling.temperature,
+        truncated=any(min(segment.kept[s.start : s.stop]) < 1 - 1e-6 for s in segment.sampled()),
     )

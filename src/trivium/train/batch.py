@@ -121,6 +121,8 @@ def _check(row: Row, algorithm: Algorithm) -> None:
         raise Unsupported(
             f"{algorithm.name} needs logprobs, {where} was sampled without (a text-only policy); SFT does not"
         )
+    if row.truncated:
+        raise Unsupported(f"{algorithm.name} needs samples of the whole distribution, {where} was cut by top-p or top-k")
     if row.temperature <= 0:
         raise Unsupported(f"{algorithm.name} needs samples, {where} was decoded greedily (temperature 0); SFT does not")
 

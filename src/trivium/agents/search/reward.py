@@ -47,7 +47,7 @@ def measures(episode: Episode, returned: list[str]) -> dict[str, float]:
         "output_recall": recall(returned, gold),
         "precision": precision(returned, gold),
         "returned": float(len(returned)),
-        "format_valid": valid_turns(thread) / max(1, thread.turns),
+        "format_valid": valid_turns(thread) / max(1, _lived(thread)),
         "turns": float(thread.turns),
         "calls_per_turn": len(thread.calls) / max(1, thread.turns),
         "searches": float(sum(call.name == "search_corpus" for call in thread.calls)),
@@ -107,6 +107,12 @@ def valid_turns(thread: Thread) -> int:
     refs, known = cited(thread), handles(thread)
     answered = bool(thread.stop) and thread.stop.reason == "finished" and bool(refs) and all(r in known for r in refs)
     return len(acted - failed) + answered
+
+
+def _lived(thread: Thread) -> int:
+    """Turns of a thread, those before a branch included, whose calls it has too."""
+    before = sum(span.kind == "sampled" and span.stop <= thread.segments[0].carried for span in thread.segments[0].spans)
+    return before + thread.turns
 
 
 def _plain(text: str) -> str:
