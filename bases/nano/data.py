@@ -286,7 +286,8 @@ def encode(tokenizer, batch: list[list[Piece]]) -> list[Example]:
                 example.marks.extend(Mark(place, piece.line.gold, first) for place in range(end - digits, end))
             elif piece.handles and piece.weight == 1:
                 signs = [start + i for i, token in enumerate(new) if token == sign]
-                example.looks.extend((s, at[h], 0) for s, h in zip(signs, piece.handles, strict=True))
+                for place, handle in zip(signs, piece.handles, strict=True):
+                    example.looks.extend((place + d, at[handle] + d, 0) for d in range(len(str(handle))))
             if piece.weight == 1:
                 example.looks.append((start - 1, start - 1, -1))
             if piece.name:
