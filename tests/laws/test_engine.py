@@ -184,3 +184,13 @@ def test_what_was_cut_by_truncation_is_refused_by_name(tiny_model, renderer):
         learner.learn(Batch([Group("t", cut, [0.0, 1.0])]))
     whole = asyncio.run(pair(Sampling(max_tokens=20)))
     assert learner.learn(Batch([Group("t", whole, [0.0, 1.0])])).metrics["updates"] == 1
+
+
+def test_kept_mass_is_exactly_one_where_nothing_truncates():
+    """float32 probabilities of a large vocabulary add up to 1 - 2e-6: such a row was once refused as truncated."""
+    from trivium.engine.sample import sample
+
+    logits = torch.randn(64, 50_000, generator=torch.Generator().manual_seed(0)) * 3
+    samplings = [Sampling() if row else Sampling(top_p=0.5) for row in range(64)]
+    _, _, kept = sample(logits, samplings, torch.full((64,), 0.5, dtype=torch.float64))
+    assert 0.5 <= kept[0] < 0.9 and (kept[1:] == 1.0).all()

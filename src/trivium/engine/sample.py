@@ -18,14 +18,16 @@ def sample(
     temperature = torch.tensor([s.temperature or 1.0 for s in samplings])
     logprobs = torch.log_softmax(logits / temperature[:, None], -1)
     probs = logprobs.exp()
-    if any(s.top_k or s.top_p < 1 for s in samplings):
+    cut = torch.tensor([bool(s.top_k) or s.top_p < 1 for s in samplings])
+    if cut.any():
         probs = torch.stack([_truncate(row, s) for row, s in zip(probs, samplings, strict=True)])
     mass = probs.cumsum(-1, dtype=torch.float64)
     kept = mass[:, -1]
     drawn = torch.searchsorted(mass, (draws * kept)[:, None], right=True)[:, 0].clamp_max(logits.shape[1] - 1)
     greedy = torch.tensor([s.temperature == 0 for s in samplings])
     tokens = torch.where(greedy, logits.argmax(-1), drawn)
-    return tokens, logprobs.gather(1, tokens[:, None])[:, 0], kept.float()
+    # without truncation all mass was kept, though float32 probabilities add up to 1 only within some 1e-6
+    return tokens, logprobs.gather(1, tokens[:, None])[:, 0], torch.where(cut, kept, 1.0).float()
 
 
 def _truncate(probs: torch.Tensor, sampling: Sampling) -> torch.Tensor:
