@@ -32,8 +32,8 @@ LOSSES = {"loss": 1.0, "gold": 0.5, "object": 0.15, "look": 0.3, "read": 0.5}
 
 EARLY = {"drill": 0.08, "text": 0.08, "names": 0.06, "told": 0.04, "query1": 0.1, "query2": 0.08, "query3": 0.04, "walk1": 0.5}
 MIDDLE = EARLY | {"walk1": 0.3, "walk2": 0.2}
-LATE = EARLY | {"walk1": 0.14, "walk2": 0.28, "walk3": 0.12, "query3": 0.08}
-"""Shares of examples by task: first one hop, then two, then the plan of two and three hops, which takes longest."""
+LATE = EARLY | {"walk1": 0.14, "walk2": 0.26, "walk3": 0.14, "walk4": 0.05, "query3": 0.08}
+"""Shares of examples by task: first one hop, then two, then the plan of several, which takes longest."""
 
 
 def mixture(progress: float) -> dict[str, float]:
@@ -53,7 +53,7 @@ def examples(rng: random.Random, counts: Counter, progress: float) -> list[list[
     library = data.Library(rng, "train", rng.choice((150, 250, 400)))
     made = [data.name_list(rng, "train") for _ in range(counts["names"])]
     made += [data.told_tool(rng, "train") for _ in range(counts["told"])]
-    for hops in (1, 2, 3):
+    for hops in (1, 2, 3, 4):
         asked = library.questions(hops, counts[f"query{hops}"])
         made += [data.first_query(question, links, rng.random() < 0.3) for question, links in asked]
         for question, links in library.questions(hops, counts[f"walk{hops}"], 0.15 if hops == 2 else 0.0):
