@@ -28,6 +28,7 @@ SPECIALS = (
     "<think>",
     "</think>",
 )
+CONTROL = SPECIALS[:3]
 QWEN_SPLIT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 TEMPLATE = Path(__file__).with_name("chat_template.jinja")
 
@@ -62,7 +63,15 @@ def train(seed: int = 0) -> Tokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(corpus(seed), trainer)
-    return tokenizer
+    return _marks_are_text(tokenizer)
+
+
+def _marks_are_text(tokenizer: Tokenizer) -> Tokenizer:
+    """As in Qwen3, tool and think marks are single tokens that decoding shows, so that servers can parse what was said."""
+    state = json.loads(tokenizer.to_str())
+    for token in state["added_tokens"]:
+        token["special"] = token["content"] in CONTROL
+    return Tokenizer.from_str(json.dumps(state, ensure_ascii=False))
 
 
 def save(tokenizer: Tokenizer, folder: Path) -> None:

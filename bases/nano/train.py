@@ -163,6 +163,9 @@ def export(net, tok: Tokenizer, folder: Path) -> None:
     copy = model.build(net.config, 0, laid_in=False)
     copy.load_state_dict(net.state_dict())
     copy.to(torch.bfloat16).save_pretrained(folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["rope_theta"] = config["rope_parameters"]["rope_theta"]  # where readers older than transformers 5 look
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     (folder / "generation_config.json").write_text(
         json.dumps({"do_sample": True, "temperature": 1.0, "eos_token_id": [2, 0], "pad_token_id": 0}, indent=2) + "\n"
     )
