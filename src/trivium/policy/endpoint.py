@@ -14,6 +14,8 @@ from trivium.policy.message import Message
 from trivium.policy.render import Renderer
 from trivium.trace import Sampling
 
+WAIT = 1.0
+"""Seconds before the second try; each further one waits twice as long."""
 _PASSING = {408, 409, 429, 500, 502, 503, 504}
 
 
@@ -21,7 +23,7 @@ _PASSING = {408, 409, 429, 500, 502, 503, 504}
 class Endpoint:
     """A model behind `base_url`. No request is begun once `max_spend` tokens (prompts and completions) are used.
 
-    Passing failures are tried again up to `retries` times, waiting 1, 2, 4, ... seconds with jitter.
+    Passing failures are tried again up to `retries` times, waiting WAIT, 2 WAIT, 4 WAIT, ... with jitter.
     """
 
     base_url: str
@@ -49,7 +51,7 @@ class Endpoint:
             except Exception as error:  # the SDK's tree of errors moved between its versions; we read only `status_code`
                 if not _passing(error) or attempt == self.retries:
                     raise PolicyError(f"{self.name} at {self.base_url}: {error}") from error
-                await asyncio.sleep(2**attempt * (1 + random.random() / 4))
+                await asyncio.sleep(WAIT * 2**attempt * (1 + random.random() / 4))
         raise AssertionError("unreachable")
 
     async def _ask(self, view: View, sampling: Sampling) -> Any:

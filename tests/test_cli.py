@@ -1,0 +1,314 @@
+"""The command line as a person meets it: what every verb promises, and one clear line for every mistake."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from trivium import cli
+
+TINY = "--warmup 48 --sft-steps 4 --steps 1 --groups 2 --size 3 --eval-tasks 4 --workers 1".split()
+POLICIES = ("base", "sft", "sft_greedy", "rl", "rl_greedy")
+METRICS = {"f1", "output_recall", "trajectory_recall", "answer_found", "format_valid", "prune_rate", "prune_accuracy"}
+QUESTION = "Who leads Brennix Holt?"
+
+
+def trivium(*words: str | Path) -> subprocess.CompletedProcess:
+    """The real command in a process of its own."""
+    command = [sys.executable, "-m", "trivium", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=250, env={**os.environ, "COLUMNS": "120"})
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """One tiny run, trained by the command; nobody may change it."""
+    out = tmp_path_factory.mktemp("cli") / "run"
+    done = trivium("train", "search", "--out", out, *TINY)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "output" in done.stdout and "read on: trivium show" in done.stdout
+    return out
+
+
+@pytest.fixture
+def copied(trained, tmp_path) -> Path:
+    """A run of one's own, to break."""
+    return Path(shutil.copytree(trained, tmp_path / "run"))
+
+
+@pytest.fixture
+def docs(tmp_path) -> Path:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "holt.md").write_text("# Brennix Holt\nBrennix Holt is led by Mira Tolen. \x1b[2JThe firm makes pumps.\n")
+    (folder / "oster.txt").write_text("Varnholm lies in the Oster valley.\n")
+    return folder
+
+
+# --- what each verb does
+
+
+def test_training_writes_what_it_promises(trained):
+    summary = json.loads((trained / "summary.json").read_text(), parse_constant=_no_number)
+    assert all(METRICS <= summary[policy].keys() for policy in POLICIES)
+    assert summary["paired"].keys() == {"rl_minus_sft", "rl_greedy_minus_sft_greedy"}
+    for differences in summary["paired"].values():
+        assert differences.keys() >= METRICS and all(len(interval) == 3 for interval in differences.values())
+    kinds = [json.loads(line, parse_constant=_no_number)["kind"] for line in (trained / "metrics.jsonl").open()]
+    assert kinds == ["sft"] * 4 + ["rl_eval", "rl"]
+    assert {path.stem for path in (trained / "results").iterdir()} == {*POLICIES, "expert"}
+    assert json.loads((trained / "recipe.json").read_text())["sft_steps"] == 4
+    assert (trained / "curve.png").read_bytes()[:4] == b"\x89PNG"
+    assert (trained / "model" / "model.safetensors").is_file() and (trained / "model" / "tokenizer.json").is_file()
+
+
+def _no_number(name: str) -> None:
+    raise AssertionError(f"{name} is no JSON")
+
+
+def test_a_finished_run_started_again_trains_nothing(copied, capsys):
+    before = _contents(copied)
+    began = time.monotonic()
+    code, out, err = told(capsys, "train", "search", "--out", copied, *TINY)
+    assert code == 0, err
+    assert "warm-up" not in out and time.monotonic() - began < 60
+    after = _contents(copied)
+    assert {name for name in before if before[name] != after.get(name)} <= {"curve.png"}
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    files = [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("episodes.db-")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_a_dry_run_tells_and_writes_nothing(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = told(capsys, "train", "search", "--dry-run", *TINY)
+    assert code == 0, err
+    numbers = {line.split()[0]: line for line in out.splitlines()}
+    assert "GiB" in numbers["memory"] and "M to learn from" in numbers["tokens"] and "minutes" in numbers["time"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_eval_measures_with_intervals(trained, capsys):
+    code, out, err = told(capsys, "eval", "search", trained, "--tasks", "3")
+    assert code == 0, err
+    assert "3 questions" in out and "output_recall" in out and "[" in out
+
+
+def test_what_is_exported_loads_in_transformers_and_is_ours(trained, tmp_path, capsys):
+    assert told(capsys, "export", trained, tmp_path / "deep" / "folder")[0] == 0
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from trivium.nn import Network, Packed
+
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "deep" / "folder")
+    tokens = torch.tensor(tokenizer.encode("Brennix Holt is led by Mira Tolen."))
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "deep" / "folder")(tokens[None]).logits[0]
+    network, view = Network.load(trained / "model"), Packed([len(tokens)])
+    ours = network.logits(network.hidden(tokens, view.positions, view))
+    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["folder"]
+
+
+def test_ask_streams_what_it_does_and_ends_in_documents_or_says_that_there_is_none(trained, docs):
+    done = trivium("ask", trained, QUESTION, "--corpus", docs)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    assert "→ " in done.stdout and " turns, " in done.stdout
+    assert "no document was returned" in done.stdout or ("1. " in done.stdout and "“" in done.stdout)
+    assert "\x1b" not in done.stdout, "a document drove the terminal"
+
+
+def test_show_reads_a_run(trained, capsys):
+    code, out, err = told(capsys, "show", trained, "--count", "1")
+    assert code == 0 and "RL" in out and "gold documents" in out and "curve.png" in out
+    assert "teacher" in told(capsys, "show", trained, "--episode", "teacher/", "--count", "1")[1]
+
+
+def test_an_unfinished_run_can_be_read_and_not_asked(copied, docs, tmp_path, capsys):
+    (copied / "summary.json").unlink()
+    assert told(capsys, "show", copied, "--policy", "sft")[0] == 0
+    refused(capsys, "has no trained model yet", "ask", copied, QUESTION, "--corpus", docs)
+    refused(capsys, "has no trained model yet", "export", copied, tmp_path / "export")
+    assert not (tmp_path / "export").exists()
+
+
+@pytest.mark.parametrize(
+    "verb, teaches",
+    [
+        ("", "ask RUN"),
+        ("train", "train search"),
+        ("train search", "questions that the teacher answers"),
+        ("eval search", "RUN"),
+        ("show", "RUN"),
+        ("export", "FOLDER"),
+        ("ask", "QUESTION"),
+    ],
+)
+def test_help_teaches(capsys, verb, teaches):
+    code, out, _ = told(capsys, *verb.split(), "--help")
+    assert code == 0 and teaches in out and "STR STR" not in out
+
+
+# --- what goes wrong: status 2, one line, nothing made
+
+
+def told(capsys, *words: str | Path) -> tuple[int, str, str]:
+    """Status, stdout and stderr of the command, in this process: the mistakes are many and torch is slow to load."""
+    capsys.readouterr()
+    before, sys.argv = sys.argv, ["trivium", *map(str, words)]
+    try:
+        cli.main()
+        code = 0
+    except SystemExit as end:
+        code = int(end.code or 0)
+    finally:
+        sys.argv = before
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def refused(capsys, why: str, *words: str | Path) -> None:
+    code, _, err = told(capsys, *words)
+    assert code == 2 and err.startswith("trivium: ") and err.count("\n") == 1, err
+    assert why in err, err
+
+
+@pytest.mark.parametrize(
+    "words, why",
+    [
+        ("fly", "no verb 'fly'"),
+        ("train", "the name of an agent"),
+        ("train coder", "the name of an agent"),
+        ("train search --steps -1", "--steps must be at least 0, not -1"),
+        ("train search --groups -2", "--groups must be at least 1"),
+        ("train search --size 1", "--size must be at least 2"),
+        ("train search --seed -1", "--seed must be"),
+        ("train search --lr -0.1", "--lr must be between 0 and 1"),
+        ("train search --groups 1 --workers 2", "cannot be shared by --workers 2"),
+        ("train search --teacher http://x/v1", "names no model: write URL#MODEL"),
+        ("train search --window 80 --workers 1", "the window holds 80"),
+        ("train search --window 40 --workers 1", "a window of 40 tokens"),
+        ("train search --model no/such-model --workers 1", "no/such-model"),
+        ("train search --corpus nowhere --workers 1", "does not exist"),
+        ("show nowhere", "is no run"),
+        ("show nowhere --count 0", "--count must be"),
+        ("eval search nowhere --tasks -1", "--tasks must be"),
+        ("ask nowhere  --corpus .", "is no run"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing_behind(capsys, monkeypatch, tmp_path, words, why):
+    monkeypatch.chdir(tmp_path)
+    asked = ["ask", "nowhere", "who?", "--corpus", "."] if words.startswith("ask") else words.split()
+    refused(capsys, why, *asked)
+    assert not list(tmp_path.iterdir()), "a refused start left something behind"
+
+
+def test_documents_that_cannot_be_read(capsys, trained, tmp_path, docs):
+    def ask(corpus: Path, why: str) -> None:
+        refused(capsys, why, "ask", trained, QUESTION, "--corpus", corpus)
+
+    (tmp_path / "empty").mkdir()
+    ask(tmp_path / "empty", "holds no document")
+    ask(tmp_path / "nowhere", "does not exist")
+    (docs / "picture.txt").write_bytes(b"\xff\xfe\x00")
+    ask(docs, "picture.txt is no UTF-8 text")
+    (tmp_path / "bad.jsonl").write_text('{"_id": "1", "text": "fine"}\n{"_id": "2", oops\n')
+    ask(tmp_path / "bad.jsonl", "bad.jsonl:2 is no JSON")
+    refused(capsys, "the question is empty", "ask", trained, " ", "--corpus", docs)
+
+
+def test_a_missing_split_of_real_questions(capsys, trained, tmp_path):
+    beir, out = tmp_path / "beir", tmp_path / "out"
+    (beir / "qrels").mkdir(parents=True)
+    (beir / "corpus.jsonl").write_text('{"_id": "d", "title": "A", "text": "a text"}\n')
+    (beir / "queries.jsonl").write_text('{"_id": "q", "text": "what?"}\n')
+    (beir / "qrels" / "test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
+    refused(capsys, "train.tsv does not exist", "train", "search", "--corpus", beir, "--out", out, "--workers", "1")
+    refused(capsys, "dev.tsv does not exist", "eval", "search", trained, "--corpus", beir, "--split", "dev")
+    assert not out.exists()
+
+
+def test_a_model_without_weights_is_one_line_also_from_two_workers(trained, tmp_path):
+    bare = shutil.copytree(trained / "model", tmp_path / "bare", ignore=shutil.ignore_patterns("*.safetensors"))
+    done = trivium("train", "search", "--out", tmp_path / "out", "--model", bare, "--workers", "2")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
+    assert str(bare) in done.stderr and "model.safetensors" in done.stderr and not (tmp_path / "out").exists()
+
+
+def test_folders_that_are_not_ours_stay_as_they_are(capsys, trained, tmp_path):
+    foreign = tmp_path / "thesis"
+    foreign.mkdir()
+    (foreign / "chapter.tex").write_text("years of work")
+    refused(capsys, "is not empty and no run", "train", "search", "--out", foreign, *TINY)
+    refused(capsys, "is not empty", "export", trained, foreign)
+    refused(capsys, "is a file", "train", "search", "--out", foreign / "chapter.tex", *TINY)
+    refused(capsys, "was begun with sft_steps=4, not 5", "train", "search", "--out", trained, *TINY, "--sft-steps", "5")
+    assert [path.name for path in foreign.iterdir()] == ["chapter.tex"]
+
+
+def test_a_torn_recipe_or_store_is_named(capsys, copied):
+    (copied / "episodes.db").write_text("garbage")
+    refused(capsys, "is no episode store", "show", copied)
+    (copied / "recipe.json").write_text('{"model": "na')
+    refused(capsys, "recipe.json is torn", "train", "search", "--out", copied, *TINY)
+    (copied / "recipe.json").write_text("[]")
+    refused(capsys, "recipe.json holds no recipe", "show", copied)
+
+
+def test_metrics_torn_in_the_middle_are_named_by_line(capsys, copied):
+    lines = (copied / "metrics.jsonl").read_text().splitlines()
+    lines[2] = lines[2][:20]
+    torn = "\n".join(lines) + "\n"
+    (copied / "metrics.jsonl").write_text(torn)
+    refused(capsys, "line 3 is no event", "train", "search", "--out", copied, *TINY)
+    assert (copied / "metrics.jsonl").read_text() == torn
+
+
+def test_a_torn_checkpoint_is_told_and_the_one_before_goes_on_to_the_same_end(capsys, copied):
+    """Also a last line of metrics that a kill tore: it goes, and the next event does not follow on the same line."""
+    summary, events = (copied / "summary.json").read_text(), (copied / "metrics.jsonl").read_text()
+    for gone in ("summary.json", "results/rl.json", "results/rl_greedy.json"):
+        (copied / gone).unlink()
+    newest = sorted((copied / "checkpoints").iterdir())[-1]
+    (newest / "weights.safetensors").write_bytes((newest / "weights.safetensors").read_bytes()[:1000])
+    (copied / "metrics.jsonl").write_text(events[:-30])
+    code, out, err = told(capsys, "train", "search", "--out", copied, *TINY)
+    assert code == 0, err
+    assert "is torn: weights.safetensors" in out and "going on from the one before" in out
+    assert (copied / "summary.json").read_text() == summary
+    again = [json.loads(line) for line in (copied / "metrics.jsonl").open()]
+    assert [(e["kind"], e["step"]) for e in again] == [(e["kind"], e["step"]) for e in map(json.loads, events.splitlines())]
+
+
+def test_no_good_checkpoint_is_an_error_and_not_a_new_beginning(capsys, copied):
+    for folder in (copied / "checkpoints").iterdir():
+        (folder / "state.json").write_text("{}")
+    refused(capsys, "is torn: state.json", "train", "search", "--out", copied, *TINY)
+
+
+def test_an_evaluation_still_owed_is_made_with_the_weights_of_its_stage(capsys, copied, trained):
+    """Killed between the last step of the warm-up and its evaluation: what speaks then is not the base."""
+    kept = sorted((copied / "checkpoints").iterdir())
+    shutil.rmtree(kept[-1])
+    for name in ("sft", "sft_greedy", "rl", "rl_greedy"):
+        (copied / "results" / f"{name}.json").unlink()
+    (copied / "summary.json").unlink()
+    assert told(capsys, "train", "search", "--out", copied, *TINY)[0] == 0
+    for name in ("sft", "rl"):
+        assert (copied / "results" / f"{name}.json").read_text() == (trained / "results" / f"{name}.json").read_text()
+
+
+def test_a_dead_teacher_is_one_line(capsys, monkeypatch, tmp_path):
+    from trivium.policy import endpoint
+
+    monkeypatch.setattr(endpoint, "WAIT", 0.01)
+    teacher = ["--teacher", "http://127.0.0.1:9/v1#any"]
+    refused(capsys, "127.0.0.1:9", "train", "search", "--out", tmp_path / "run", *TINY, *teacher)
