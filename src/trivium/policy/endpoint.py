@@ -40,25 +40,26 @@ class Endpoint:
 
     async def speak(self, view: View, sampling: Sampling) -> Reply:
         """Raises PolicyError when the cap is reached, the server stays dead, or it refuses the request; Unsupported for
-        top-k, which this API does not have."""
+        top-k, which this API does not have; InputError where the openai package is missing."""
         if sampling.top_k:
             raise Unsupported(f"{self.name}: the OpenAI API has no top_k; leave it 0")
         if self.spent >= self.max_spend:
             raise PolicyError(f"{self.name}: the spending cap of {self.max_spend:,} tokens is reached")
+        client = self._open()
         for attempt in range(self.retries + 1):
             try:
-                return self._reply(await self._ask(view, sampling))
+                return self._reply(await self._ask(client, view, sampling))
             except Exception as error:  # the SDK's tree of errors moved between its versions; we read only `status_code`
                 if not _passing(error) or attempt == self.retries:
                     raise PolicyError(f"{self.name} at {self.base_url}: {error}") from error
                 await asyncio.sleep(WAIT * 2**attempt * (1 + random.random() / 4))
         raise AssertionError("unreachable")
 
-    async def _ask(self, view: View, sampling: Sampling) -> Any:
+    async def _ask(self, client: Any, view: View, sampling: Sampling) -> Any:
         arguments: dict[str, Any] = {"model": self.model, "messages": [_wire(m) for m in view.messages]}
         if view.tools:
             arguments["tools"] = list(view.tools)
-        return await self._open().chat.completions.create(
+        return await client.chat.completions.create(
             **arguments,
             temperature=sampling.temperature,
             top_p=sampling.top_p,

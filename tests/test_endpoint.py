@@ -1,0 +1,219 @@
+"""A policy behind the OpenAI chat API, against a real server on the loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+
+from tests.laws.walks import TASK, search_corpus
+from trivium.agents.search.recipe import Search
+from trivium.agents.search.train import train
+from trivium.errors import InputError, PolicyError, Unsupported
+from trivium.harness import Harness, Window, prune_chunks, refuse_silence
+from trivium.nn import Network
+from trivium.policy import Endpoint, endpoint
+from trivium.trace import Prune, rows
+from trivium.trace.codec import decode, encode
+from trivium.train import CISPO, SFT, Batch, Group, Learner
+from trivium.viewer import Live
+
+pytest.importorskip("openai")
+
+
+def calls(*asked: tuple[str, str]) -> dict:
+    """A message that calls tools, as the API has it: arguments are a JSON string, sound or not."""
+    made = [
+        {"id": f"call-{n}", "type": "function", "function": {"name": name, "arguments": arguments}}
+        for n, (name, arguments) in enumerate(asked)
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": made}
+
+
+def says(text: str) -> dict:
+    return {"role": "assistant", "content": text}
+
+
+class Server(ThreadingHTTPServer):
+    """Answers with `script` in order: a message, or a status to refuse with. `asked` keeps the requests' bodies."""
+
+    def __init__(self, *script: dict | int) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.script, self.asked, self.keys = list(script), [], []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+        self.server.keys.append(self.headers["Authorization"])
+        answer = self.server.script.pop(0) if self.server.script else says("#1")
+        status = answer if isinstance(answer, int) else 200
+        body = {"error": {"message": f"status {status}"}} if isinstance(answer, int) else _completion(answer)
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, *_) -> None:
+        pass
+
+
+def _completion(message: dict) -> dict:
+    usage = {"prompt_tokens": 90, "completion_tokens": 10, "total_tokens": 100}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    return {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
+
+
+@pytest.fixture
+def serve() -> Iterator:
+    running = []
+
+    def start(*script: dict | int) -> Server:
+        running.append(Server(*script))
+        threading.Thread(target=running[-1].serve_forever, args=(0.01,), daemon=True).start()
+        return running[-1]
+
+    yield start
+    for server in running:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr(endpoint, "WAIT", 0.001)
+
+
+def attempt(policy: Endpoint, times: int = 1):
+    harness = Harness([search_corpus, prune_chunks], Window(6000), "Go.", specs=False)
+
+    async def one_after_the_other():
+        return [await harness.run(TASK, policy, sample=sample) for sample in range(times)]
+
+    return asyncio.run(one_after_the_other())
+
+
+def test_tool_calls_go_round_and_become_an_episode(serve, renderer):
+    server = serve(
+        calls(("search_corpus", '{"query": "thing"}'), ("search_corpus", '{"query": "more"}')),
+        calls(("prune_chunks", '{"keep": ["#2"]}')),
+        calls(("search_corpus", '{"query": ')),
+        says("#2 #1"),
+    )
+    (episode,) = attempt(Endpoint(server.url, "m", renderer, "secret"))
+    thread = episode.agent
+    assert [c.name for c in thread.calls][:3] == ["search_corpus", "search_corpus", "prune_chunks"]
+    assert thread.calls[3].error and thread.stop.reason == "finished" and thread.answer == "#2 #1"
+    assert any(isinstance(op, Prune) for op in episode.ops)
+
+    first, second, third, fourth = server.asked
+    assert {tool["function"]["name"] for tool in first["tools"]} == {"search_corpus", "prune_chunks"}
+    assert [m["role"] for m in second["messages"]] == ["system", "user", "assistant", "tool", "tool"]
+    said, *results = second["messages"][2:]
+    assert [c["id"] for c in said["tool_calls"]] == [r["tool_call_id"] for r in results]
+    assert json.loads(said["tool_calls"][0]["function"]["arguments"]) == {"query": "thing"}
+    assert "Token usage" in results[-1]["content"] and "#1" in results[0]["content"]
+    assert "#1\n" in second["messages"][3]["content"] and "#2\n" in third["messages"][3]["content"]
+    assert "#1\n" not in third["messages"][3]["content"], "what was pruned is still sent"
+    assert "cannot be read" in fourth["messages"][-1]["content"] and server.keys[0] == "Bearer secret"
+
+
+def test_its_tokens_have_no_logprobs_so_sft_learns_from_them_and_rl_refuses_them(serve, renderer, tiny_model):
+    server = serve(calls(("search_corpus", '{"query": "thing"}')), says("#1"))
+    (episode,) = attempt(Endpoint(server.url, "m", renderer, name="teacher"))
+    (row,) = rows(decode(encode(episode)), {"teacher"})
+    assert row.trained and np.isnan(row.logprobs[row.mask]).all()
+    text = renderer.decode(row.tokens[row.mask].tolist())
+    assert '"name": "search_corpus"' in text and text.count("<|im_end|>") == 2
+
+    network = Network.load(tiny_model)
+    step = Learner(network, SFT(), 1e-3, policies={"teacher"}).learn(Batch.imitate([episode]))
+    assert step.metrics["tokens_trained"] == row.trained and step.metrics["loss"] > 0
+    with pytest.raises(Unsupported, match="cispo needs logprobs"):
+        Learner(network, CISPO(), 1e-3, policies={"teacher"}).learn(Batch([Group("t", [episode] * 2, [0.0, 1.0])]))
+
+
+def test_a_busy_server_is_asked_again(serve, renderer):
+    server = serve(503, 429, says("#1"))
+    (episode,) = attempt(Endpoint(server.url, "m", renderer))
+    assert episode.agent.stop.reason == "finished" and len(server.asked) == 3
+
+
+def test_it_gives_up_on_a_server_that_stays_busy(serve, renderer):
+    server = serve(*[503] * 9)
+    (episode,) = attempt(Endpoint(server.url, "m", renderer, retries=2))
+    assert episode.agent.stop.reason == "policy" and "503" in episode.agent.stop.detail and len(server.asked) == 3
+
+
+def test_a_refusal_is_not_repeated_and_said_in_one_line(serve, renderer):
+    server = serve(401, 401)
+    episodes = attempt(Endpoint(server.url, "m", renderer, name="teacher"))
+    assert len(server.asked) == 1 and "401" in episodes[0].agent.stop.detail
+    with pytest.raises(PolicyError, match=f"^teacher at {server.url}: .*401"):
+        refuse_silence(episodes)
+
+
+def test_a_dead_port_is_one_clear_error(renderer):
+    with pytest.raises(PolicyError, match="teacher at http://127.0.0.1:9/v1: Connection error"):
+        refuse_silence(attempt(Endpoint("http://127.0.0.1:9/v1", "m", renderer, name="teacher", retries=1)))
+
+
+def test_one_that_spoke_once_is_no_dead_policy(serve, renderer):
+    server = serve(says("#1"), 401)
+    episodes = attempt(Endpoint(server.url, "m", renderer), times=2)
+    assert [e.agent.stop.reason for e in episodes] == ["finished", "policy"]
+    refuse_silence(episodes)
+
+
+def test_the_spending_cap_stops_it(serve, renderer):
+    server = serve(*[calls(("search_corpus", '{"query": "thing"}'))] * 9)
+    policy = Endpoint(server.url, "m", renderer, max_spend=300)
+    (episode,) = attempt(policy)
+    assert policy.spent == 300 and len(server.asked) == 3
+    assert "spending cap of 300 tokens" in episode.agent.stop.detail
+
+
+def test_a_missing_client_says_what_to_install(monkeypatch, renderer):
+    monkeypatch.setitem(__import__("sys").modules, "openai", None)
+    with pytest.raises(InputError, match=r"pip install 'trivium\[endpoint\]'"):
+        attempt(Endpoint("http://127.0.0.1:9/v1", "m", renderer))
+
+
+def test_a_teacher_behind_an_endpoint_is_paid_once(serve, tmp_path):
+    """It answers without searching, so nothing passes the filter; the second start finds its episodes in the store."""
+    server = serve()
+    recipe = Search(out=str(tmp_path / "run"), teacher=f"{server.url}#m", warmup=20, groups=2, size=2, eval_tasks=2, workers=1)
+    for _ in range(2):
+        with pytest.raises(InputError, match="none of the teacher's 20 episodes passes the filter"):
+            train(recipe, Live)
+        assert len(server.asked) == 20
+
+
+def test_the_teacher_stops_at_its_tokens_and_training_goes_on_with_what_there_is(serve, tmp_path, capsys):
+    server = serve()
+    recipe = Search(
+        out=str(tmp_path / "run"),
+        teacher=f"{server.url}#m",
+        teacher_tokens=1500,
+        warmup=40,
+        groups=2,
+        size=2,
+        eval_tasks=2,
+        workers=1,
+    )
+    with pytest.raises(InputError, match="none of the teacher's 16 episodes"):
+        train(recipe, Live)
+    assert len(server.asked) <= 16 and "--teacher-tokens are used up after 16 episodes" in capsys.readouterr().out
