@@ -14,7 +14,7 @@ import pytest
 
 from trivium import cli
 
-TINY = "--warmup 48 --sft-steps 4 --steps 1 --groups 2 --size 3 --eval-tasks 4 --workers 1".split()
+TINY = "--warmup 48 --sft-steps 4 --steps 1 --groups 2 --size 3 --eval-tasks 4 --workers 1 --track".split()
 POLICIES = ("base", "sft", "sft_greedy", "rl", "rl_greedy")
 METRICS = {"f1", "output_recall", "trajectory_recall", "answer_found", "format_valid", "prune_rate", "prune_accuracy"}
 QUESTION = "Who leads Brennix Holt?"
@@ -64,6 +64,7 @@ def test_training_writes_what_it_promises(trained):
     assert kinds == ["sft"] * 4 + ["rl_eval", "rl"]
     assert {path.stem for path in (trained / "results").iterdir()} == {*POLICIES, "expert"}
     assert json.loads((trained / "recipe.json").read_text())["sft_steps"] == 4
+    assert list((trained / "tensorboard").glob("events.out.tfevents.*"))
     assert (trained / "curve.png").read_bytes()[:4] == b"\x89PNG"
     assert (trained / "model" / "model.safetensors").is_file() and (trained / "model" / "tokenizer.json").is_file()
 
@@ -79,7 +80,8 @@ def test_a_finished_run_started_again_trains_nothing(copied, capsys):
     assert code == 0, err
     assert "warm-up" not in out and time.monotonic() - began < 60
     after = _contents(copied)
-    assert {name for name in before if before[name] != after.get(name)} <= {"curve.png"}
+    changed = {name for name in before if before[name] != after.get(name)}
+    assert {name for name in changed if not name.startswith("tensorboard/")} <= {"curve.png"}
 
 
 def _contents(folder: Path) -> dict[str, bytes]:

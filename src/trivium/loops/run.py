@@ -5,6 +5,8 @@
       metrics.jsonl      one event a line
       episodes.db        the store: every episode of training and evaluation, with its scores
       checkpoints/       the learner's last good states
+      teacher.json       how many episodes the teacher gave, and how many passed the filter
+      tensorboard/       with --track, the events once more
       results/           one JSON per evaluation, with per-task scores
       model/             the trained weights as a Hugging Face folder
       summary.json       the table;  curve.png  the picture

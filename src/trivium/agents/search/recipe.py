@@ -77,6 +77,8 @@ class Search:
     """held-out questions at the end"""
     workers: int = 2
     """equal processes of one thread each"""
+    track: bool = False
+    """also write TensorBoard event files, which W&B reads with sync_tensorboard"""
 
     def fields(self) -> dict[str, Any]:
         """What the run's folder keeps of it: all but where that folder is."""

@@ -16,6 +16,7 @@ from trivium.fleet import Rank, launch
 from trivium.harness import refuse_silence
 from trivium.loops import Event, Run, rl, rollouts, sft
 from trivium.loops.run import read_json, write_json
+from trivium.loops.track import TensorBoard, require
 from trivium.nn import Network
 from trivium.policy import Policy
 from trivium.reward import opinions, score
@@ -68,6 +69,8 @@ def check(recipe: Search) -> None:
         raise InputError(f"--groups {recipe.groups} cannot be shared by --workers {recipe.workers}")
     if recipe.teacher and not all(recipe.teacher.partition("#")):
         raise InputError(f"--teacher {recipe.teacher!r} names no model: write URL#MODEL")
+    if recipe.track:
+        require()
     Run(recipe.out).check(recipe.fields())
 
 
@@ -103,6 +106,7 @@ class _Line:
     recipe: Search
     watcher: Watcher
     parts: Parts = field(init=False)
+    tracker: TensorBoard | None = None
 
     def __post_init__(self) -> None:
         self.parts, self.run = Parts(self.recipe), Run(self.recipe.out)
@@ -208,7 +212,7 @@ class _Line:
         """A look at a few held-out tasks while training, sampled as in training."""
         result, _ = await self._attempt(self.parts.heldout_tasks[:GLANCE], self.engine, self.parts.sampling, f"glance/{step}")
         if self.rank.first:
-            self.run.log(Event("rl_eval", step, result.means()))
+            self._log(Event("rl_eval", step, result.means()))
 
     async def _evaluate(self, name: str, greedy: bool = False, policy: Policy | None = None) -> None:
         """Attempt all held-out tasks once and keep the result; one that is kept already is not made again."""
@@ -276,6 +280,8 @@ class _Line:
             self.run.forget_after("rl", step if stage == "rl" and step else -1)
             if stage == "sft":
                 self.run.forget_after("sft", step)
+            if self.recipe.track:
+                self.tracker = TensorBoard(self.run.folder / "tensorboard", self.run.events())
         self.rank.barrier()
         if loaded:  # an evaluation that is still owed is made with these weights
             publish(self.network, loaded.version, self.engine, self.probe)
@@ -289,8 +295,13 @@ class _Line:
 
     def _tell(self, event: Event, **numbers: float) -> None:
         if self.rank.first:
-            self.run.log(event)
+            self._log(event)
         self.watcher.advance(1, **numbers)
+
+    def _log(self, event: Event) -> None:
+        self.run.log(event)
+        if self.tracker:
+            self.tracker.log(event)
 
     def _store(self, episodes: Sequence[Episode], scores: Sequence[dict[str, float]]) -> None:
         named = [s for e, found in zip(episodes, scores, strict=True) for s in opinions(e.id, found, "SearchReward")]
