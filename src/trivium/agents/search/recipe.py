@@ -25,6 +25,7 @@ from trivium.train import CISPO, DAPO, GRPO, GSPO, Algorithm, DrGRPO, Kimi
 NANO = Path(__file__).parents[2] / "assets" / "nano"
 """The nano base that the package carries."""
 
+HOPS = (1, 2, 3, 4)
 TRAIN_WORLDS, HELDOUT_WORLDS, WORLD_SIZE = 24, 4, 450
 """Generated worlds of 450 passages each. With one world of 600 a warm-up of 60 steps learned its names by heart: trajectory
 recall in a held-out world fell from 0.43 to 0.08 (docs/log.md)."""
@@ -149,9 +150,9 @@ class Parts:
         return {world.name: Corpus.build(corpus_documents(world.documents)) for world in self.worlds}
 
     def _questions(self, worlds: list[World], count: int) -> list[Task]:
-        """`count` questions of 1 to 3 hops, from all `worlds` in turn."""
+        """`count` questions of 1 to 4 hops, from all `worlds` in turn."""
         each = -(-count // len(worlds))
-        asked = [world.tasks(each, (1, 2, 3), self.recipe.seed) for world in worlds]
+        asked = [world.tasks(each, HOPS, self.recipe.seed) for world in worlds]
         return [task for round in zip(*asked, strict=True) for task in round][:count]
 
     @cached_property
