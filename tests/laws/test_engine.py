@@ -194,3 +194,16 @@ def test_kept_mass_is_exactly_one_where_nothing_truncates():
     samplings = [Sampling() if row else Sampling(top_p=0.5) for row in range(64)]
     _, _, kept = sample(logits, samplings, torch.full((64,), 0.5, dtype=torch.float64))
     assert 0.5 <= kept[0] < 0.9 and (kept[1:] == 1.0).all()
+
+
+def test_a_cleared_cache_is_as_good_as_new(tiny_model):
+    """A resumed run has an engine without a past; slots once came in another order there, and with them the last bits."""
+    from transformers import AutoConfig
+
+    from trivium.engine.cache import Cache
+
+    used, fresh = (Cache(AutoConfig.from_pretrained(tiny_model), 4, 64, torch.float32) for _ in range(2))
+    for slot in [used.lease([n, n + 1]) for n in range(3)][::-1]:
+        used.release(slot)
+    used.clear()
+    assert [used.lease([n]) for n in range(4)] == [fresh.lease([n]) for n in range(4)]

@@ -80,5 +80,8 @@ class Cache:
         self._used[slot] = self._clock
 
     def clear(self) -> None:
-        """New weights: nothing here is true any more."""
+        """As new: what slots held is not true under new weights, and whom they served may not decide who gets which. Slots
+        order a batch, and a batch's order its last bits: a resumed run, whose engine has no past, must agree with them."""
         self.lengths[:] = 0
+        self._used[:] = 0
+        self._clock = 0

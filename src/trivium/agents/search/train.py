@@ -234,6 +234,7 @@ class _Line:
             harness, mine, policy, self._judge, sampling=sampling, seed=self.recipe.seed + 1, prefix=prefix,
             at_once=self.engine.cache.leased.size, progress=self.watcher.advance if shown else None,
         )  # fmt: skip
+        self.engine.cache.clear()  # what comes next begins as it would in a resumed run
         return Result.merge(self.rank.gather(part)), episodes
 
     @property
