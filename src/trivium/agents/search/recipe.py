@@ -58,9 +58,9 @@ class Search:
     that errs on purpose"""
     teacher_tokens: int = 5_000_000
     """the most tokens that a teacher behind an endpoint may use"""
-    sft_steps: int = 160
+    sft_steps: int = 80
     """steps of the warm-up, 32 episodes each"""
-    steps: int = 60
+    steps: int = 40
     """steps of RL"""
     groups: int = 16
     """questions a step"""
@@ -70,9 +70,9 @@ class Search:
     """a row of docs/algorithms.md"""
     substeps: int = 2
     """optimizer updates a step"""
-    sft_lr: float = 2e-3
+    sft_lr: float = 1e-3
     """learning rate of the warm-up"""
-    lr: float = 5e-4
+    lr: float = 4e-4
     """learning rate of RL"""
     eval_tasks: int = 256
     """held-out questions at the end"""
