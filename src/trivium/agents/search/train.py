@@ -322,7 +322,7 @@ def _lesson_id(task: Task, sample: int) -> str:
 def filtered(episodes: Sequence[Episode], scores: Sequence[dict[str, float]], seed: int) -> list[Episode]:
     """Context-1's filter (tasks/filter.py) on scored teacher episodes. InputError when nothing passes."""
     records = [
-        Scored(e.id, f"{e.task.id}/{e.sample}", s["trajectory_recall"], s["output_recall"], s["format_valid"] < 1.0)
+        Scored(e.id, e.task.id, s["trajectory_recall"], s["output_recall"], s["format_valid"] < 1.0)
         for e, s in zip(episodes, scores, strict=True)
     ]
     passed = {record.id for record in keep(records, seed)}
