@@ -78,7 +78,10 @@ def test_renderer_parses_the_calls_the_base_was_taught(tokenizer):
     assert asked.name == "prune_chunks" and asked.arguments == {"keep": [" #1", " #15"]}
 
 
-@pytest.mark.parametrize(("skill", "floor"), [("query", 0.95), ("rec8", 0.9), ("hop4", 0.75), ("answer2", 0.85), ("keep4", 0.85)])
+FLOORS = {"query": 0.95, "rec8": 0.9, "hop4": 0.75, "answer2": 0.85, "keep4": 0.85}
+
+
+@pytest.mark.parametrize(("skill", "floor"), FLOORS.items())
 def test_skill_on_held_out_names(model, skill, floor):
     from tokenizers import Tokenizer
 

@@ -25,7 +25,7 @@ from bases.nano.muon import Muon
 
 MICRO_TOKENS = 2048
 MICROS = 2
-WARMUP = 300
+WARMUP = 30
 LOSSES = {"loss": 1.0, "gold": 0.5, "object": 0.15, "look": 0.3, "read": 0.5}
 """What `losses` returns, with weights."""
 
@@ -148,8 +148,13 @@ def losses(net, probes: LineProbes, seen: dict, group: list[data.Example], rng: 
 
 
 def rate(step: int, steps: int) -> float:
-    """Warm-up over `WARMUP` steps (the laid-in heads do not survive a fast start), linear decay over the last half."""
+    """Warm-up over `WARMUP` steps, linear decay to 2% over the last half."""
     return min(1.0, (step + 1) / WARMUP, max(0.02, 2 * (1 - step / steps)))
+
+
+def gentle(step: int) -> float:
+    """Muon's share of its rate: half until copying stands at step 600, all from step 1200 (the laid-in heads wear off)."""
+    return min(1.0, max(0.5, step / 1200))
 
 
 def save_state(path: Path, state: dict) -> None:
@@ -217,7 +222,8 @@ class Trainer:
                 if value := part.item():
                     self.running[name] = 0.98 * self.running.get(name, value) + 0.02 * value
         torch.nn.utils.clip_grad_norm_(itertools.chain(self.net.parameters(), self.probes.parameters()), 1.0)
-        for optimizer, lr in zip(self.optimizers, (self.args.muon, self.args.adam), strict=True):
+        muon = self.args.muon * gentle(self.done)
+        for optimizer, lr in zip(self.optimizers, (muon, self.args.adam), strict=True):
             for group in optimizer.param_groups:
                 group["lr"] = lr * rate(self.done, self.args.steps)
             optimizer.step()
