@@ -52,7 +52,8 @@ def _differences(found: list[dict[str, Result]], names: list[str]) -> str:
     for after, before in PAIRS:
         for metric in ("f1", "output_recall", "trajectory_recall", "answer_found", "reward"):
             cells = [_cell(results[after].minus(results[before], metric)) for results in found]
-            lines.append(f"| {after} - {before} | {metric} | " + " | ".join([*cells, _cell(_all(found, after, before, metric))]) + " |")
+            cells.append(_cell(_all(found, after, before, metric)))
+            lines.append(f"| {after} - {before} | {metric} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
@@ -71,12 +72,12 @@ def _cell(interval) -> str:
 
 def _everything(found: list[dict[str, Result]], runs: list[Path]) -> dict:
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    per_run = [
-        {"recipe": json.loads((run / "recipe.json").read_text()), "summary": json.loads((run / "summary.json").read_text()),
-         "scores": {name: {"tasks": result.tasks, **{m: result.scores.get(m) for m in METRICS}} for name, result in results.items()}}
-        for run, results in zip(runs, found, strict=True)
-    ]  # fmt: skip
-    return {"command": "python benchmarks/demo_seeds.py", "commit": commit, "runs": per_run}
+    return {"command": "python benchmarks/demo_seeds.py RUN ...", "commit": commit, "runs": list(map(_run, runs, found))}
+
+
+def _run(run: Path, results: dict[str, Result]) -> dict:
+    scores = {name: {"tasks": r.tasks, **{m: r.scores.get(m) for m in METRICS}} for name, r in results.items()}
+    return {"summary": json.loads((run / "summary.json").read_text()), "scores": scores}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Law 9, at length (`make slow`): a run killed ten times at moments nobody chose ends with the weights of an undisturbed one."""
+"""Law 9, at length (`make slow`): a run killed ten times, whenever that hits, ends as an undisturbed one."""
 
 from __future__ import annotations
 
