@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 import pytest
 
@@ -52,12 +51,12 @@ def test_each_call_fails_alone_and_the_policy_is_told(renderer):
 
 
 def test_calls_of_a_turn_run_at_once_and_enter_in_call_order(renderer):
-    began = time.monotonic()
     calls = [("sleep", {"seconds": 0.15}), ("sleep", {"seconds": 0.05}), ("sleep", {"seconds": 0.1})]
-    episode = run(renderer, [call(*calls), say("#1")])
-    assert time.monotonic() - began < 0.28
-    assert [c.arguments["seconds"] for c in episode.agent.calls] == [0.15, 0.05, 0.1]
-    assert episode.agent.calls[1].ended < episode.agent.calls[0].ended
+    episode = run(renderer, [call(*calls), say("#1")], tool_seconds=10)
+    made = episode.agent.calls
+    assert [c.arguments["seconds"] for c in made] == [0.15, 0.05, 0.1]
+    assert max(c.began for c in made) < min(c.ended for c in made)  # all had begun before any had ended
+    assert made[1].ended < made[0].ended
 
 
 def test_broken_json_goes_back_as_an_error_costs_a_turn_and_stays_in_the_trace(renderer):

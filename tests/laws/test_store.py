@@ -24,8 +24,8 @@ def episode(renderer) -> Episode:
     return asyncio.run(pruning(renderer))[0]
 
 
-def _write_for_ever(path: str, data: bytes) -> None:
-    store, episode, number = Store(path), decode(data), 0
+def _write_for_ever(path: str, data: bytes, number: int) -> None:
+    store, episode = Store(path), decode(data)
     while True:
         batch = [numbered(episode, number + n) for n in range(4)]
         store.write(batch, [Score(e.id, "f1", 0.5, "test") for e in batch])
@@ -34,15 +34,19 @@ def _write_for_ever(path: str, data: bytes) -> None:
 
 def test_a_killed_writer_leaves_whole_batches(tmp_path, episode):
     path = str(tmp_path / "store.db")
-    for delay in (0.4, 0.45, 0.52, 0.6):
-        process = multiprocessing.get_context("fork").Process(target=_write_for_ever, args=(path, encode(episode)))
+    written = 0
+    for delay in (0.0, 0.01, 0.03, 0.1):
+        process = multiprocessing.get_context("fork").Process(target=_write_for_ever, args=(path, encode(episode), written))
         process.start()
+        while len(list(Store(path).select(limit=written + 1))) <= written:
+            time.sleep(0.01)
         time.sleep(delay)
         os.kill(process.pid, signal.SIGKILL)
         process.join()
         store = Store(path)
         found = list(store.select())
-        assert found and len(found) % 4 == 0
+        written = len(found)
+        assert found and written % 4 == 0
         assert all(len(store.scores(e.id)) == 1 for e in found)
         store.close()
 
