@@ -12,7 +12,7 @@ def main(run: str) -> int:
     for name in ("reward", "f1", "output_recall"):
         mean, low, high = paired[name]
         print(f"{name:15} RL - SFT {mean:+.3f}  [{low:+.3f}, {high:+.3f}]")
-    return 0 if paired["reward"][0] > 0 and paired["f1"][1] > 0 else 1
+    return 0 if all(paired[name][0] > 0 for name in ("reward", "f1")) else 1
 
 
 if __name__ == "__main__":
