@@ -72,7 +72,7 @@ def _cell(interval) -> str:
 
 def _everything(found: list[dict[str, Result]], runs: list[Path]) -> dict:
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-    return {"command": "python benchmarks/demo_seeds.py RUN ...", "commit": commit, "runs": list(map(_run, runs, found))}
+    return {"command": "python benchmarks/demo_seeds.py RUN ...", "table_made_at": commit, "runs": list(map(_run, runs, found))}
 
 
 def _run(run: Path, results: dict[str, Result]) -> dict:

@@ -17,7 +17,7 @@ from trivium.trace import Sampling
 from trivium.train import SFT, Batch, Learner
 
 _FILLED = 0.6
-"""Share of the window that an episode fills in the end (measured on the demo: 0.55 to 0.65)."""
+"""Share of the window that an episode fills in the end (the demo's three seeds: 0.59 to 0.66, SFT and RL)."""
 
 
 def estimate(recipe: Search) -> str:
