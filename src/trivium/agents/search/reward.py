@@ -18,10 +18,14 @@ _HANDLE = re.compile(r"#\d+")
 class SearchReward:
     """r = clamp(0.7 F_β + 0.3 r_traj + 1.0 r_fa - p_prune - p_turn, ε, r_pre), r_pre the sum before penalties.
 
-    An episode that did not finish (window, turns, a cut answer) is worth 0, less than any that did.
+    An episode that did not finish (window, turns, a cut answer) is worth 0, less than any that did. The weights of the
+    last three terms are the report's; a term is left out (0) only to see what it is for.
     """
 
     beta: float = 4.0
+    trajectory: float = 0.3
+    answer: float = 1.0
+    pruning: float = 1.0
 
     async def __call__(self, episode: Episode) -> dict[str, float]:
         gold, thread = episode.task.truth["gold"], episode.agent
@@ -33,8 +37,8 @@ class SearchReward:
             "prune_penalty": streak_penalty(call.name == "prune_chunks" for call in thread.calls),
             "turn_penalty": turn_penalty(thread.turns),
         }
-        before = 0.7 * parts["f_beta"] + 0.3 * parts["trajectory_recall"] + parts["answer_found"]
-        after = max(FLOOR, min(before, before - parts["prune_penalty"] - parts["turn_penalty"]))
+        before = 0.7 * parts["f_beta"] + self.trajectory * parts["trajectory_recall"] + self.answer * parts["answer_found"]
+        after = max(FLOOR, min(before, before - self.pruning * parts["prune_penalty"] - parts["turn_penalty"]))
         reward = after if thread.stop and thread.stop.reason == "finished" else 0.0
         return {"reward": reward, **parts, **measures(episode, returned)}
 

@@ -37,7 +37,7 @@ class Imperfection:
 
     forget        of stopping before the last hop of a task that has several
     over_include  of returning one or two lines that support nothing
-    prune         of pruning once more than half of the window is used
+    prune         of pruning once more than half of the window is used; 0 for a harness that has no such tool
     two_calls     of searching in two ways at once where one search would do
     sloppy_query  of searching with the question's own words, or a keyword without a name, before searching well
     """
@@ -114,7 +114,7 @@ class _Turn:
 
     def decide(self) -> Message:
         keep = [self.found[i] for i in sorted(self.found)] or list(self.lines)[-1:]
-        prunable = len(keep) < len(self.lines) and not self.just_pruned
+        prunable = self.how.prune > 0 and len(keep) < len(self.lines) and not self.just_pruned
         if prunable and self.used > 0.5 and not self._done() and (self.used > _HARD or self._chance(self.how.prune)):
             return call(("prune_chunks", {"keep": [f" {handle}" for handle in keep]}))
         calls = [] if self.used > _HARD or self.number >= _TURNS else self._searches()

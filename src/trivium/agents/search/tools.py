@@ -18,6 +18,9 @@ BRIEF = (
 )
 """The system prompt of a nano model, which learns the tools' use from its warm-up."""
 
+BRIEF_UNPRUNED = BRIEF.replace(", prune_chunks(keep)", "")
+"""The same for an agent that cannot prune."""
+
 PROMPT = """\
 You are a search agent. Find the documents that together answer the question; do not answer it yourself.
 List the concepts in the question and plan several searches that do not overlap. Search in parallel where you can.
@@ -30,9 +33,9 @@ documents that answer the question, best first, each with a sentence that says w
 GREP_LIMIT = 5
 
 
-def search_tools(corpus: Corpus | Callable[[Task], Corpus], results: int = 4) -> list[Tool]:
+def search_tools(corpus: Corpus | Callable[[Task], Corpus], results: int = 4, pruning: bool = True) -> list[Tool]:
     """The tools of one agent on `corpus` (or on the corpus of each task, where worlds differ); a search returns up to
-    `results` passages that were not seen before."""
+    `results` passages that were not seen before. Without `pruning` it has no tool for that."""
 
     def of(scene: Scene) -> Corpus:
         return corpus if isinstance(corpus, Corpus) else corpus(scene.task)
@@ -61,7 +64,7 @@ def search_tools(corpus: Corpus | Callable[[Task], Corpus], results: int = 4) ->
             raise ToolError(f"{handle} is not in view; in view are {' '.join(scene.handles) or 'no passages'}")
         return _fitting(scene, of(scene).read(scene.handles[handle].rpartition(":")[0]))
 
-    return [search_corpus, grep_corpus, read_document, prune_chunks]
+    return [search_corpus, grep_corpus, read_document, *([prune_chunks] if pruning else [])]
 
 
 def line(chunk: Chunk) -> str:

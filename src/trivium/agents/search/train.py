@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from trivium.agents.search.recipe import Parts, Search
-from trivium.agents.search.reward import SearchReward
 from trivium.engine import Engine
 from trivium.errors import InputError
 from trivium.eval import Result, evaluate, mean_interval
@@ -132,6 +132,7 @@ class _Line:
             await self._evaluate("base")
             await self._warm_up(step)
             stage, step = "rl", 0
+        self._keep_warm(step)
         await self._evaluate("sft")
         await self._evaluate("sft_greedy", greedy=True)
         await self._reinforce(step)
@@ -191,6 +192,12 @@ class _Line:
         self._store(episodes, scores)
         return list(zip(episodes, scores, strict=True))
 
+    def _keep_warm(self, step: int) -> None:
+        """The weights after the warm-up, for comparisons, and for an algorithm that stays near them."""
+        if self.rank.first and step == 0 and not self._warm.exists():
+            self.network.save(self._warm)
+        self.rank.barrier()
+
     async def _reinforce(self, first: int) -> None:
         learner = self._learner("rl")
         publish(learner.network, learner.version, self.engine, self.probe)
@@ -222,7 +229,7 @@ class _Line:
         sampling = Sampling(temperature=0.0, max_tokens=self.parts.window.reply) if greedy else self.parts.sampling
         self.watcher.stage(f"evaluate {name}", len(self.rank.share(self.parts.heldout_tasks)))
         result, episodes = await self._attempt(self.parts.heldout_tasks, policy or self.engine, sampling, f"eval/{name}", True)
-        self._store(episodes, await score(episodes, self._judge))
+        self._store(episodes, await score(episodes, self.parts.judge))
         if self.rank.first:
             write_json(path, asdict(result))
         self.rank.barrier()
@@ -231,16 +238,15 @@ class _Line:
         """This rank's share, attempted; every rank gets the whole result, and its own episodes."""
         mine, harness = self.rank.share(tasks), self.parts.harness
         part, episodes = await evaluate(
-            harness, mine, policy, self._judge, sampling=sampling, seed=self.recipe.seed + 1, prefix=prefix,
+            harness, mine, policy, self.parts.judge, sampling=sampling, seed=self.recipe.seed + 1, prefix=prefix,
             at_once=self.engine.cache.leased.size, progress=self.watcher.advance if shown else None,
         )  # fmt: skip
         self.engine.cache.clear()  # what comes next begins as it would in a resumed run
         return Result.merge(self.rank.gather(part)), episodes
 
     @property
-    def _judge(self) -> SearchReward:
-        """Held-out episodes are all judged by the reward that RL ends with."""
-        return self.parts.scorer(self.recipe.steps)
+    def _warm(self) -> Path:
+        return self.run.folder / "model-sft"
 
     # --- the books
 
@@ -261,6 +267,7 @@ class _Line:
                 self.parts.algorithm,
                 recipe.lr,
                 substeps=recipe.substeps,
+                reference=Network.load(self._warm) if self.parts.algorithm.reference else None,
                 schedule=lambda v: min(1.0, (v - start + 1) / 5),
             )
         loaded = self.checkpoints.load(learner) if self.checkpoints.folders() else None
