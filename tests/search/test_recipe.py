@@ -1,0 +1,79 @@
+"""The search recipe: each part that --without leaves out is really gone, and nothing else is."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import get_args, get_type_hints
+
+import pytest
+
+from trivium.agents.search.recipe import Parts, Search
+from trivium.agents.search.reward import SearchReward
+from trivium.agents.search.teacher import Imperfection, Teacher
+from trivium.eval import evaluate
+from trivium.policy import Scripted
+from trivium.tasks.curriculum import two_phases
+
+PARTS = get_args(get_type_hints(Search)["without"])
+
+
+def parts(without: str = "nothing") -> Parts:
+    return Parts(Search(without=without, warmup=64, steps=4, groups=8, eval_tasks=24))
+
+
+@pytest.mark.parametrize("without", PARTS)
+def test_only_pruning_takes_a_tool_away(without):
+    made = parts(without)
+    assert ("prune_chunks" in made.harness.tools) == (without != "pruning")
+    assert ("prune_chunks" in made.harness.prompt) == (without != "pruning")
+
+
+def test_what_a_reward_lacks():
+    assert parts("nothing").scorer(0) == SearchReward(beta=4.0)
+    assert parts("nothing").scorer(3) == SearchReward(beta=2.0)
+    assert parts("trajectory").scorer(3) == SearchReward(beta=2.0, trajectory=0.0)
+    assert parts("answer").scorer(3) == SearchReward(beta=2.0, answer=0.0)
+    assert parts("penalty").scorer(3) == SearchReward(beta=2.0, pruning=0.0)
+    assert parts("recall").scorer(0) == SearchReward(beta=0.5)
+    assert parts("curriculum").scorer(3) == SearchReward(beta=4.0)
+
+
+@pytest.mark.parametrize("without", PARTS)
+def test_all_are_judged_alike(without):
+    assert parts(without).judge == SearchReward(beta=2.0)
+    assert [task.id for task in parts(without).heldout_tasks] == [task.id for task in parts().heldout_tasks]
+
+
+def test_without_a_curriculum_hops_come_as_they_come():
+    hops = [[task.truth["hops"] for task in parts(without).rl_tasks[:32]] for without in ("nothing", "curriculum")]
+    easy, _ = two_phases(parts().train_tasks, seed=0)
+    assert hops[0] == [task.truth["hops"] for task in easy][:16] + hops[0][16:]
+    assert sorted(task.id for task in parts("curriculum").rl_tasks) == sorted(task.id for task in parts().train_tasks)
+
+
+def test_a_teacher_without_the_tool_never_asks_for_it():
+    asked = {without: _asked(parts(without)) for without in ("nothing", "pruning")}
+    assert "prune_chunks" in asked["nothing"]
+    assert "prune_chunks" not in asked["pruning"]
+
+
+def test_pruning_pays_for_the_perfect_script():
+    """The recipe's promise to RL: with three hops and more there is something to learn about pruning."""
+    whole, bare = parts(), parts("pruning")
+    whole.train_tasks = bare.train_tasks = [task for task in whole.train_tasks if task.truth["hops"] >= 3]
+    assert _mean_reward(whole, prune=1.0) > _mean_reward(bare, prune=0.0) + 0.2
+
+
+def _asked(made: Parts) -> set[str]:
+    long = [task for task in made.train_tasks if task.truth["hops"] >= 3][:16]
+    episodes = [asyncio.run(made.harness.run(task, made.teacher)) for task in long]
+    return {call.name for episode in episodes for call in episode.agent.calls}
+
+
+def _mean_reward(made: Parts, prune: float) -> float:
+
+    perfect = Teacher(replace(Imperfection.none(), prune=prune))
+    policy = Scripted(perfect.script(made.train_tasks), made.renderer)
+    result, _ = asyncio.run(evaluate(made.harness, made.train_tasks, policy, made.judge))
+    return result.means()["reward"]
