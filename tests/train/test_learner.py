@@ -13,7 +13,7 @@ import torch
 from tests.train.house import episode, gradients, groups, learner, network, record
 from trivium.errors import InputError, LawError, Unsupported
 from trivium.trace import Sampling
-from trivium.train import CISPO, GRPO, SFT, TABLE, Algorithm, Batch, Composer2, DrGRPO, Group, Kimi, Learner
+from trivium.train import CISPO, GRPO, RFT, SFT, TABLE, Algorithm, Batch, Composer2, DrGRPO, Group, Kimi, Learner
 from trivium.train.algorithms import Tokens, kimi, ppo, with_k3
 from trivium.train.batch import lessons, pack, split
 
@@ -44,7 +44,10 @@ def test_sft_overfits_a_tiny_batch(autocast):
     assert student.version == 40
 
 
-@pytest.mark.parametrize("algorithm", TABLE[1:], ids=lambda row: row.name)
+GRADIENTS = [row for row in TABLE if row.name not in ("sft", "rft")]
+
+
+@pytest.mark.parametrize("algorithm", GRADIENTS, ids=lambda row: row.name)
 def test_probability_moves_the_way_of_the_reward(algorithm):
     net = network(dtype=torch.float32)
     good, bad = (episode(f"t/{sample}", random.Random(sample)) for sample in range(2))
@@ -54,6 +57,15 @@ def test_probability_moves_the_way_of_the_reward(algorithm):
     for _ in range(3):
         student.learn(Batch([Group("t", [good, bad], [1.0, 0.0])]))
     assert likelihood(net, [good]) > before[0] and likelihood(net, [bad]) < before[1]
+
+
+def test_rejection_sampling_learns_from_the_best_alone():
+    net, other = network(dtype=torch.float32), network(dtype=torch.float32)
+    good, bad, worse = (episode(f"t/{sample}", random.Random(sample)) for sample in range(3))
+    record(net, [good, bad, worse])
+    learner(net, RFT()).learn(Batch([Group("t", [good, bad], [1.0, 0.0])]))
+    learner(other, RFT()).learn(Batch([Group("t", [good, worse], [1.0, 0.3])]))
+    assert max((a - b).abs().max() for a, b in zip(net.parameters(), other.parameters(), strict=True)) < 1e-5
 
 
 def test_on_policy_numbers():

@@ -5,6 +5,7 @@ from trivium.train.algorithms import (
     DAPO,
     GRPO,
     GSPO,
+    RFT,
     SFT,
     TABLE,
     Algorithm,
@@ -17,6 +18,6 @@ from trivium.train.checkpoint import Checkpoints, Loaded
 from trivium.train.learner import Learner, Step
 
 __all__ = [
-    "CISPO", "DAPO", "GRPO", "GSPO", "SFT", "TABLE", "Algorithm", "Batch", "Checkpoints", "Composer2", "DrGRPO",
+    "CISPO", "DAPO", "GRPO", "GSPO", "RFT", "SFT", "TABLE", "Algorithm", "Batch", "Checkpoints", "Composer2", "DrGRPO",
     "Group", "Kimi", "Learner", "Loaded", "Step",
 ]  # fmt: skip

@@ -112,11 +112,21 @@ def Kimi(low: float = -math.log(2), high: float = math.log(2), tau: float = 1e-3
     return Algorithm("kimi", centred, kimi(low, high, tau), group_mean)
 
 
+def RFT() -> Algorithm:
+    """Rejection sampling: the best of each group is imitated, the others are thrown away. What RL has to beat."""
+    return Algorithm("rft", best, imitate, token_mean)
+
+
 # Credit: rewards [G] -> advantages [G] -------------------------------------------------------------------------------
 
 
 def ones(rewards: Tensor) -> Tensor:
     return torch.ones_like(rewards)
+
+
+def best(rewards: Tensor) -> Tensor:
+    """1 for the best of a group, all of them where several are, 0 for the others."""
+    return (rewards == rewards.max()).to(rewards.dtype)
 
 
 def centred(rewards: Tensor) -> Tensor:
@@ -248,5 +258,5 @@ def group_mean(counts: Counts) -> Tensor:
     return 1 / (counts.group_length * counts.groups)
 
 
-TABLE = (SFT(), GRPO(), DrGRPO(), Composer2(), DAPO(), GSPO(), CISPO(), Kimi())
+TABLE = (SFT(), GRPO(), DrGRPO(), Composer2(), DAPO(), GSPO(), CISPO(), Kimi(), RFT())
 """Every algorithm with its defaults: what the laws are tested on and docs/algorithms.md lists."""

@@ -21,7 +21,7 @@ from trivium.tasks.beir import beir_tasks
 from trivium.tasks.curriculum import two_phases
 from trivium.tasks.world import World, corpus_documents
 from trivium.trace import Sampling, Task
-from trivium.train import CISPO, DAPO, GRPO, GSPO, Algorithm, Composer2, DrGRPO, Kimi
+from trivium.train import CISPO, DAPO, GRPO, GSPO, RFT, Algorithm, Composer2, DrGRPO, Kimi
 
 NANO = Path(__file__).parents[2] / "assets" / "nano"
 """The nano base that the package carries."""
@@ -37,6 +37,7 @@ hops and 0.60 instead of 1.52 on four. With 4 passages three hops fit, and RL un
 
 ALGORITHMS = {
     "cispo": CISPO, "dr_grpo": DrGRPO, "composer2": Composer2, "grpo": GRPO, "dapo": DAPO, "gspo": GSPO, "kimi": Kimi,
+    "rft": RFT,
 }  # fmt: skip
 
 
@@ -73,7 +74,7 @@ class Search:
     """questions a step"""
     size: int = 8
     """attempts at each question: they share a baseline"""
-    algorithm: Literal["cispo", "dr_grpo", "composer2", "grpo", "dapo", "gspo", "kimi"] = "cispo"
+    algorithm: Literal["cispo", "dr_grpo", "composer2", "grpo", "dapo", "gspo", "kimi", "rft"] = "cispo"
     """a row of docs/algorithms.md"""
     without: Literal["nothing", "pruning", "trajectory", "answer", "penalty", "recall", "curriculum"] = "nothing"
     """leave one part out, to see what it is for: the tool that prunes; the reward's trajectory recall, answer bonus, prune

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from trivium.reward import f_beta, precision, recall, streak_penalty, turn_penalty
-from trivium.trace import Episode, Prune, Thread
+from trivium.trace import Episode, Prune, Task, Thread
 
 FLOOR = 0.01
 """ε of the report, illegible there; 0.01 as a third-party rebuild has it (reports.md 3.5)."""
@@ -96,12 +96,21 @@ def answer_found(episode: Episode) -> bool:
     """Whether a returned chunk states the answer. The report says "a retrieved chunk" (3.5) and also "final answer
     found" (3.1); we read it as returned, since that is what the caller gets. No passage states a yes or a no: there all
     gold must be returned."""
-    answer, gold = episode.task.truth.get("answer", ""), episode.task.truth["gold"]
-    if _plain(answer) in ("yes", "no", ""):
-        return recall(returned_documents(episode), gold) == 1.0
     refs = set(cited(episode.agent))
     texts = [piece.text for call in episode.agent.calls for piece in call.pieces if piece.ref in refs]
-    return any(f" {_plain(answer)} " in f" {_plain(text)} " for text in texts)
+    return answers(episode.task, returned_documents(episode), any(states(text, episode.task) for text in texts))
+
+
+def answers(task: Task, returned: list[str], stated: bool) -> bool:
+    """Whether these documents, of whose passages one states the answer or none, answer the task."""
+    if _plain(task.truth.get("answer", "")) in ("yes", "no", ""):
+        return recall(returned, task.truth["gold"]) == 1.0
+    return stated
+
+
+def states(text: str, task: Task) -> bool:
+    """Whether a passage holds the task's answer as whole words."""
+    return f" {_plain(task.truth.get('answer', ''))} " in f" {_plain(text)} "
 
 
 def valid_turns(thread: Thread) -> int:
