@@ -25,6 +25,7 @@ usage: trivium VERB ...
 
   train search [options]           train a search agent: warm-up, then RL (--help lists the recipe's fields)
   eval search RUN [options]        measure a run on held-out questions, again or on other ones
+  eval --compare RUN RUN [options] what several runs together say, beside plain search
   show RUN [options]               read a run's episodes and its table
   export RUN FOLDER                its weights as a Hugging Face folder that transformers and vLLM load
   ask RUN "question" --corpus DOCS the trained agent on your own documents
@@ -55,7 +56,9 @@ def _dispatch(words: list[str]) -> None:
         from trivium.agents.search import command  # brings torch, which `trivium show` can do without
 
         verb, taken = getattr(command, words[0]), 1
-        if words[0] in AGENTS_VERBS:
+        if words[0] == "eval" and {"--compare"} & {word.partition("=")[0] for word in words}:
+            verb, taken = command.compare, 2 if words[1] == "search" else 1
+        elif words[0] in AGENTS_VERBS:
             taken = 2
             if words[1:2] != ["search"]:
                 raise InputError(f"`trivium {words[0]}` needs the name of an agent; there is: search")

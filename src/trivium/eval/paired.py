@@ -1,8 +1,9 @@
-"""Paired comparisons: the same tasks under two policies, and an interval for the mean difference."""
+"""Paired comparisons: the same tasks under two policies, and an interval for the mean difference or the ratio."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -20,19 +21,51 @@ class Interval(NamedTuple):
     high: float
 
 
+UNKNOWN = Interval(float("nan"), float("nan"), float("nan"))
+"""The interval of nothing."""
+
+
 def mean_interval(values: Sequence[float | None], seed: int = 0) -> Interval:
     """The mean of one value per task. NaN or None (a task to which the measure does not apply) is left out."""
     known = np.asarray(values, float)  # None becomes NaN
     known = known[~np.isnan(known)]
     if not len(known):
-        return Interval(float("nan"), float("nan"), float("nan"))
-    draws = np.random.default_rng(seed).integers(0, len(known), (_RESAMPLES, len(known)))
-    low, high = np.percentile(known[draws].mean(1), [2.5, 97.5])
+        return UNKNOWN
+    low, high = np.percentile(_drawn(len(known), seed) @ known / len(known), [2.5, 97.5])
     return Interval(float(known.mean()), float(low), float(high))
 
 
 def paired_interval(after: Sequence[float], before: Sequence[float], seed: int = 0) -> Interval:
     """The mean of after - before, task by task; above zero when `low` is. InputError unless the tasks are the same."""
+    _same(after, before)
+    return mean_interval(np.asarray(after, float) - np.asarray(before, float), seed)
+
+
+def ratio_interval(above: Sequence[float | None], below: Sequence[float | None], seed: int = 0) -> Interval:
+    """The sum of `above` over the sum of `below`, both of the same resampled tasks; those that lack either are left out.
+
+    With scores of two policies it is a relative gain; with counts, a share. NaN where nothing is below the line; its bounds are
+    NaN where a resample has nothing below and above it. InputError unless the tasks are the same.
+    """
+    _same(above, below)
+    pairs = np.asarray([above, below], float)
+    pairs = pairs[:, ~np.isnan(pairs).any(0)]
+    if not pairs[1].sum():
+        return UNKNOWN
+    drawn = _drawn(pairs.shape[1], seed)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low, high = np.percentile((drawn @ pairs[0]) / (drawn @ pairs[1]), [2.5, 97.5])
+    return Interval(float(pairs[0].sum() / pairs[1].sum()), float(low), float(high))
+
+
+def _same(after: Sequence[float | None], before: Sequence[float | None]) -> None:
     if len(after) != len(before):
         raise InputError(f"a paired comparison needs the same tasks on both sides, not {len(after)} and {len(before)}")
-    return mean_interval(np.asarray(after, float) - np.asarray(before, float), seed)
+
+
+@lru_cache(maxsize=4)
+def _drawn(count: int, seed: int) -> np.ndarray:
+    """How often each of `count` tasks was drawn, float64 [resamples, count]: one product then serves every measure."""
+    rows = np.random.default_rng(seed).integers(0, count, (_RESAMPLES, count))
+    flat = (rows + count * np.arange(_RESAMPLES)[:, None]).ravel()
+    return np.bincount(flat, minlength=_RESAMPLES * count).reshape(_RESAMPLES, count).astype(float)

@@ -90,9 +90,7 @@ def _held_out(axes: Axes, events: Sequence[Event], summary: dict[str, Any]) -> N
             axes.plot([], [], style, color="#888888", label=label)
     axes.set_ylim(bottom=0)
     _steps(axes, events)
-    axes.legend(
-        ncols=5, loc="lower right", bbox_to_anchor=(1.01, 0.99), fontsize=8, columnspacing=1.2, handlelength=1.8
-    )
+    axes.legend(ncols=5, loc="lower right", bbox_to_anchor=(1.01, 0.99), fontsize=8, columnspacing=1.2, handlelength=1.8)
 
 
 def _reference(summary: dict[str, Any], policy: str) -> dict[str, float]:
@@ -147,7 +145,7 @@ def _steps(axes: Axes, events: Sequence[Event]) -> None:
 
 
 def _empty(axes: Axes) -> None:
-    axes.set(xticks=[], yticks=[])
+    axes.tick_params(bottom=False, left=False, labelbottom=False, labelleft=False)  # the locators are shared with full panels
     axes.grid(False)
     axes.text(0.5, 0.5, "no numbers yet", transform=axes.transAxes, ha="center", va="center", color="#999999")
 

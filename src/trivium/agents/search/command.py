@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import tyro
 from rich.console import Console
 
+from trivium.agents.search.compare import compare as claim
 from trivium.agents.search.estimate import estimate
+from trivium.agents.search.measured import Suite
 from trivium.agents.search.recipe import Search
+from trivium.agents.search.report import as_json, markdown, provenance, show
 from trivium.agents.search.serve import answer, measure
 from trivium.agents.search.train import check
 from trivium.agents.search.train import train as run_recipe
 from trivium.errors import InputError
-from trivium.loops.run import Run, read_json
+from trivium.loops.run import Run, read_json, write_text
 from trivium.policy import Renderer
-from trivium.trace import Store
+from trivium.trace import Sampling, Store
 from trivium.viewer import Live, learning_curve, side_by_side, summary_table
 
 Question = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="QUESTION")]
+Runs = Annotated[tuple[str, ...], tyro.conf.arg(metavar="RUN [RUN ...]")]
 RunFolder = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
 
 
@@ -45,6 +50,8 @@ def eval(  # noqa: A001  (the verb's name)
     split: str = "test",
     greedy: bool = False,
     seed: int = 1,
+    rollouts: int = 1,
+    no_prune: bool = False,
 ) -> None:
     """Measure a trained run on held-out questions, by default those of its own recipe.
 
@@ -55,15 +62,57 @@ def eval(  # noqa: A001  (the verb's name)
         split: which questions of --corpus
         greedy: take the most likely token instead of sampling
         seed: of the sampling
+        rollouts: attempt each question so often, and say what their fused rankings are worth beside one of them
+        no_prune: attempt all again with pruning disabled, and say what it was worth
     """
-    if tasks < 1:
-        raise InputError(f"--tasks must be at least 1, not {tasks}")
+    check_counts(tasks=(tasks, 1), rollouts=(rollouts, 1))
+    sampling = Sampling(temperature=0.0 if greedy else 1.0)
     with Live() as watch:
-        lines = measure(run, corpus, tasks, split, greedy, seed, watch)
+        lines = measure(run, corpus, tasks, split, sampling, seed, rollouts, no_prune, watch)
     Console().print(lines, highlight=False)
 
 
-def ask(run: RunFolder, question: Question, corpus: str, sample: bool = False) -> None:
+def compare(
+    compare: Runs,
+    tasks: int = 0,
+    corpus: str = "",
+    split: str = "test",
+    rollouts: int = 1,
+    no_prune: bool = False,
+    workers: int = 2,
+    json: str = "",
+    out: str = "",
+) -> None:
+    """Make a claim: runs of one recipe (independent seeds) pooled and each alone, base, warm-up and RL, sampled and greedy,
+    beside plain search and the perfect script. Runs of another recipe are paired with the first recipe's, seed by seed.
+
+    What is attempted is kept in RUN/compare.db and never attempted again; the same command goes on where it was stopped.
+
+    Args:
+        compare: the runs' folders
+        tasks: how many held-out questions; default: 512 of generated worlds, all of a real set
+        corpus: another folder in the BEIR layout to measure on
+        split: which questions of --corpus
+        rollouts: also fuse the rankings of so many sampled rollouts of RL
+        no_prune: also measure RL with pruning disabled
+        workers: equal processes of one thread each
+        json: write all numbers with per-task scores to this file
+        out: write the tables to this file as Markdown
+    """
+    check_counts(tasks=(tasks, 0), rollouts=(rollouts, 1), workers=(workers, 1))
+    for file in (json, out):
+        if file and not Path(file).absolute().parent.is_dir():
+            raise InputError(f"{file} cannot be written: its folder does not exist")
+    numbers = claim(compare, Suite(tasks, corpus, split), rollouts, no_prune, workers, Live)
+    numbers = {**provenance(compare), "corpus": corpus, "split": split, **numbers}
+    if json:
+        write_text(Path(json), as_json(numbers))
+    if out:
+        write_text(Path(out), markdown(numbers))
+    show(numbers, Console())
+
+
+def ask(run: RunFolder, question: Question, corpus: str, sample: bool = False, rollouts: int = 1) -> None:
     """Ask a trained agent about your documents: it searches, reads and prunes in the harness it was trained in.
 
     Args:
@@ -71,12 +120,21 @@ def ask(run: RunFolder, question: Question, corpus: str, sample: bool = False) -
         question: what to find
         corpus: a folder of text and Markdown, a JSONL file, or a folder in the BEIR layout
         sample: draw tokens as in training, instead of taking the most likely one
+        rollouts: attempt it so often, sampled, and fuse what the attempts return into one ranking
     """
+    check_counts(rollouts=(rollouts, 1))
     if not question.strip():
         raise InputError("the question is empty: say what to find")
     console = Console()
-    for part in answer(run, question, corpus, not sample):
+    for part in answer(run, question, corpus, not sample and rollouts == 1, rollouts):
         console.print(part, highlight=False, markup=False, soft_wrap=True)
+
+
+def check_counts(**counts: tuple[int, int]) -> None:
+    """InputError for a number below its least."""
+    for name, (given, least) in counts.items():
+        if given < least:
+            raise InputError(f"--{name} must be at least {least}, not {given}")
 
 
 def _report(run: Run, recipe: Search, console: Console) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
+from trivium.agents.search.baselines import fused, judged, returned
+from trivium.agents.search.measured import effort, refusing
 from trivium.agents.search.recipe import Parts, Search, harness_on, open_corpus
-from trivium.agents.search.reward import cited, document
+from trivium.agents.search.reward import cited, document, handles
 from trivium.engine import Engine
-from trivium.eval import Result, evaluate
-from trivium.harness import Snapshot, refuse_silence
+from trivium.eval import Interval, Result, evaluate, fuse, mean_length
+from trivium.eval.fuse import check_rollouts
+from trivium.harness import Harness, Snapshot, refuse_silence
 from trivium.loops import Run
 from trivium.tasks.beir import beir_tasks
-from trivium.trace import Call, Episode, Prune, Sampling, Task
+from trivium.trace import Call, Episode, Prune, Sampling, Task, Thread
 from trivium.viewer import Live
 from trivium.viewer.episodes import clean
 
@@ -24,61 +28,99 @@ def _opened(run: str) -> tuple[Parts, Path]:
     return Parts(Search.of(opened.recipe(), run)), opened.model()
 
 
-def measure(run: str, corpus: str, tasks: int, split: str, greedy: bool, seed: int, watch: Live) -> str:
-    """Held-out scores with 95% intervals as lines of text. InputError for a run without weights, or no such questions."""
+def measure(
+    run: str, corpus: str, tasks: int, split: str, sampling: Sampling, seed: int, rollouts: int, no_prune: bool, watch: Live
+) -> str:
+    """Held-out scores with 95% intervals as lines of text; of several `rollouts` also what they answer together, and with
+    `no_prune` also what pruning is worth. InputError for a run without weights, or no such questions."""
+    check_rollouts(rollouts, sampling)
     parts, model = _opened(run)
     questions = (beir_tasks(corpus, split) if corpus else parts.heldout_tasks)[:tasks]
-    engine = Engine(model, context=parts.window.budget)
+    engine, sampling = Engine(model, context=parts.window.budget), replace(sampling, max_tokens=parts.window.reply)
     harness = harness_on(open_corpus(corpus, parts.window), parts.window) if corpus else parts.harness
-    sampling = Sampling(temperature=0.0 if greedy else 1.0, max_tokens=parts.window.reply)
     judge = parts.scorer(parts.recipe.steps)
-    watch.stage("evaluate", len(questions))
-    attempts = evaluate(harness, questions, engine, judge, sampling=sampling, seed=seed, progress=watch.advance)
-    result, _ = asyncio.run(attempts)
-    return _lines(result)
+
+    def attempt(harness: Harness, stage: str) -> tuple[Result, list[Episode]]:
+        watch.stage(stage, len(questions) * rollouts)
+        return asyncio.run(
+            evaluate(harness, questions, engine, judge, sampling=sampling, samples=rollouts, seed=seed, progress=watch.advance)
+        )
+
+    result, episodes = attempt(harness, "evaluate")
+    said = [_lines(result)]
+    if rollouts > 1:
+        said.append(_together(result, questions, episodes, rollouts))
+    if no_prune:
+        bare, _ = attempt(refusing(harness), "evaluate without pruning")
+        rows = [_row(name, result.minus(bare, name)) for name in sorted(result.scores.keys() & bare.scores.keys())]
+        said.append("\n".join(["with pruning, minus with pruning disabled (paired)", *rows]))
+    return "\n\n".join(said)
 
 
 def _lines(result: Result) -> str:
-    rows = [f"{len(result.tasks)} questions"]
-    for name in sorted(result.scores):
-        mean, low, high = result.interval(name)
-        rows.append(f"{name:20} {mean:8.3f}   [{low:.3f}, {high:.3f}]")
+    names = sorted(result.scores)
+    return "\n".join([f"{len(result.tasks)} questions", *(_row(name, result.interval(name)) for name in names)])
+
+
+def _row(name: str, interval: Interval) -> str:
+    return f"{name:20} {interval.mean:8.3f}   [{interval.low:.3f}, {interval.high:.3f}]"
+
+
+def _together(alone: Result, questions: Sequence[Task], episodes: Sequence[Episode], rollouts: int) -> str:
+    """What the rollouts of each question answer together, less what one of them does in the mean (which `alone` holds)."""
+    rankings = [returned(episode) for episode in episodes]
+    parts = [rankings[at : at + rollouts] for at in range(0, len(rankings), rollouts)]
+    found = [judged(task, fused(part, mean_length(part))) for task, part in zip(questions, parts, strict=True)]
+    result = Result("fused", alone.tasks, {name: [scores[name] for scores in found] for name in found[0]})
+    spent = sum(effort(episode)["spent"] for episode in episodes) / len(questions)
+    rows = [
+        f"{rollouts} rollouts fused, cut to their mean length, {spent:,.0f} tokens a question, not {spent / rollouts:,.0f}",
+        *(_row(name, result.interval(name)) for name in sorted(result.scores)),
+        "fused, minus one of them (paired)",
+        *(_row(name, result.minus(alone, name)) for name in sorted(result.scores)),
+    ]
     return "\n".join(rows)
 
 
-def answer(run: str, question: str, corpus: str, greedy: bool = True) -> Iterator[str]:
-    """What the agent does, line by line as it does it, then the ranked documents with their quotes.
+def answer(run: str, question: str, corpus: str, greedy: bool = True, rollouts: int = 1) -> Iterator[str]:
+    """What the agent does, line by line as it does it, then the ranked documents with their quotes. Several rollouts run
+    at once, each line marked by the number of its own, and their rankings are fused.
 
-    Raises InputError for a run without weights, or documents that cannot be read.
+    Raises InputError for a run without weights, documents that cannot be read, or several rollouts that are greedy.
     """
     parts, model = _opened(run)
-    harness = harness_on(open_corpus(corpus, parts.window), parts.window)
-    engine = Engine(model, slots=1, context=parts.window.budget)
     sampling = Sampling(temperature=0.0 if greedy else 1.0, max_tokens=parts.window.reply)
+    check_rollouts(rollouts, sampling)
+    harness = harness_on(open_corpus(corpus, parts.window), parts.window)
+    engine = Engine(model, slots=rollouts, context=parts.window.budget)
     said: asyncio.Queue[str | None] = asyncio.Queue()
-    shown = 0
 
-    def tell(calls: list[Call]) -> None:
-        nonlocal shown
-        for call in calls[shown:]:
-            said.put_nowait(_told(call))
-        shown = len(calls)
+    async def attempt(sample: int) -> Episode:
+        mark, shown = f"{sample + 1} " if rollouts > 1 else "", 0
 
-    def before_turn(snapshot: Snapshot) -> None:
-        tell(snapshot.context.thread.calls)
+        def tell(calls: list[Call]) -> None:
+            nonlocal shown
+            for call in calls[shown:]:
+                said.put_nowait(mark + _told(call))
+            shown = len(calls)
 
-    async def attempt() -> Episode:
+        def before_turn(snapshot: Snapshot) -> None:
+            tell(snapshot.context.thread.calls)
+
+        episode = await harness.run(Task("ask", question), engine, sample=sample, sampling=sampling, on_turn=before_turn)
+        refuse_silence([episode])
+        tell(episode.agent.calls)  # those of the last turn, where a limit ended it
+        return episode
+
+    async def attempts() -> list[Episode]:
         try:
-            episode = await harness.run(Task("ask", question), engine, sampling=sampling, on_turn=before_turn)
-            refuse_silence([episode])
-            tell(episode.agent.calls)  # those of the last turn, where a limit ended it
-            return episode
+            return list(await asyncio.gather(*(attempt(sample) for sample in range(rollouts))))
         finally:
             said.put_nowait(None)
 
     loop = asyncio.new_event_loop()
     try:
-        running = loop.create_task(attempt())
+        running = loop.create_task(attempts())
         while (line := loop.run_until_complete(said.get())) is not None:
             yield line
         yield from _found(loop.run_until_complete(running))
@@ -94,18 +136,30 @@ def _told(call: Call) -> str:
     return "\n".join(lines)
 
 
-def _found(episode: Episode) -> Iterator[str]:
-    """The ranked documents, each with the passage that was cited."""
+def _found(episodes: Sequence[Episode]) -> Iterator[str]:
+    """What it took, and the ranked documents, each with the passage that was cited."""
+    yield "\n" + "\n".join(_effort(episode) for episode in episodes)
+    pieces = {piece.source: piece for each in episodes for call in each.agent.calls for piece in call.pieces if piece.ref}
+    rankings = [_passages(episode.agent) for episode in episodes]
+    ranked = fuse(rankings)[: mean_length(rankings)]
+    if not ranked:
+        yield "no document was returned"
+    for number, source in enumerate(ranked, 1):
+        quote = clean(pieces[source].text).removesuffix(pieces[source].ref).strip()
+        yield f"{number}. {clean(document(source))}\n   “{quote}”"
+
+
+def _effort(episode: Episode) -> str:
     thread = episode.agent
-    pieces = {piece.ref: piece for call in thread.calls for piece in call.pieces if piece.ref}
     pruned = sum(len(op.chunks) for op in episode.ops if isinstance(op, Prune))
     used = max(len(segment.tokens) for segment in thread.segments)
-    yield f"\n{thread.turns} turns, {len(thread.calls)} calls, {pruned} passages pruned, {used} tokens at most"
+    line = f"{thread.turns} turns, {len(thread.calls)} calls, {pruned} passages pruned, {used} tokens at most"
     if thread.stop and thread.stop.reason != "finished":
-        yield f"it stopped without an answer: {thread.stop.reason} ({clean(thread.stop.detail)})"
-    known = [ref for ref in cited(thread) if ref in pieces]
-    if not known:
-        yield "no document was returned"
-    for number, ref in enumerate(known, 1):
-        quote = clean(pieces[ref].text).removesuffix(ref).strip()
-        yield f"{number}. {clean(document(pieces[ref].source))}\n   “{quote}”"
+        line += f"\nit stopped without an answer: {thread.stop.reason} ({clean(thread.stop.detail)})"
+    return line
+
+
+def _passages(thread: Thread) -> list[str]:
+    """The sources of the passages that an answer cites, best first; handles that were never shown name none."""
+    known = handles(thread)
+    return [known[ref] for ref in cited(thread) if ref in known]

@@ -1,0 +1,93 @@
+"""What needs no training: one search with the question, and a script of two; judged as an agent's answer is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from trivium.agents.search.reward import answers, cited, document, handles, states
+from trivium.agents.search.tools import line
+from trivium.corpus import Corpus
+from trivium.corpus.search import CANDIDATES, best
+from trivium.eval import fuse
+from trivium.reward import f_beta, precision, recall
+from trivium.trace import Episode, Task
+
+SEARCHES = ("bm25", "dense", "hybrid", "two_bm25", "two_hybrid")
+"""One search with the question by words, by meaning, by both; and the script of two queries by words and by both."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A document in a ranking, and whether a passage that stands for it there states the answer."""
+
+    doc: str
+    states: bool = False
+
+
+def plain_rankings(corpus: Corpus, task: Task) -> dict[str, list[Found]]:
+    """The documents that each of `SEARCHES` ranks for the task's question, best first, each by its best passage.
+
+    The script searches with the question, then with the question and the title of the first passage found, and fuses both
+    (reports.md 3.2: RRF). A dense search needs a corpus with an embedder.
+    """
+    words, meaning = _by_words(corpus, task.prompt), _by_meaning(corpus, task.prompt)
+    both = fuse([words, meaning])
+    rows = {"bm25": words, "dense": meaning, "hybrid": both}
+    rows["two_bm25"] = fuse([words, _by_words(corpus, _second(corpus, task, words))])
+    again = _second(corpus, task, both)
+    rows["two_hybrid"] = fuse([both, fuse([_by_words(corpus, again), _by_meaning(corpus, again)])])
+    return {name: _documents(corpus, task, rows[name]) for name in SEARCHES}
+
+
+def _by_words(corpus: Corpus, query: str) -> list[int]:
+    return best(corpus.index.lexical.scores(query), CANDIDATES, above=0)[0]
+
+
+def _by_meaning(corpus: Corpus, query: str) -> list[int]:
+    assert corpus.embedder is not None and corpus.index.vectors is not None
+    return best(corpus.index.vectors @ corpus.embedder.embed_query(query), CANDIDATES, above=-np.inf)[0]
+
+
+def _second(corpus: Corpus, task: Task, rows: Sequence[int]) -> str:
+    return f"{task.prompt} {corpus.index.chunk(rows[0]).title}" if rows else task.prompt
+
+
+def _documents(corpus: Corpus, task: Task, rows: Sequence[int]) -> list[Found]:
+    found: dict[str, Found] = {}
+    for row in rows:
+        chunk = corpus.index.chunk(row)
+        found.setdefault(chunk.doc_id, Found(chunk.doc_id, states(line(chunk), task)))
+    return list(found.values())
+
+
+def returned(episode: Episode) -> list[Found]:
+    """What an episode's answer returned, as a ranking; a document by all its passages that are cited."""
+    known = handles(episode.agent)
+    pieces = (piece for call in episode.agent.calls for piece in call.pieces if piece.ref)
+    said = {piece.ref for piece in pieces if states(piece.text, episode.task)}
+    found: dict[str, bool] = {}
+    for ref in (ref for ref in cited(episode.agent) if ref in known):
+        found[document(known[ref])] = found.get(document(known[ref]), False) or ref in said
+    return [Found(doc, stated) for doc, stated in found.items()]
+
+
+def fused(rankings: Sequence[Sequence[Found]], length: int) -> list[Found]:
+    """Rankings of several rollouts as one of `length` documents; a document states what it stated in any of them."""
+    stated = {found.doc for ranking in rankings for found in ranking if found.states}
+    docs = fuse([[found.doc for found in ranking] for ranking in rankings])[:length]
+    return [Found(doc, doc in stated) for doc in docs]
+
+
+def judged(task: Task, ranking: Sequence[Found]) -> dict[str, float]:
+    """The measures of a ranking, under the names that an episode's have (`reward.measures`)."""
+    gold, docs = task.truth["gold"], [found.doc for found in ranking]
+    return {
+        "f1": f_beta(docs, gold),
+        "output_recall": recall(docs, gold),
+        "precision": precision(docs, gold),
+        "answer_found": float(answers(task, docs, any(found.states for found in ranking))),
+        "returned": float(len(docs)),
+    }

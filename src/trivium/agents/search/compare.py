@@ -1,0 +1,225 @@
+"""How a claim is made: runs of one recipe, or of several, on held-out tasks, against each other and against plain search.
+
+Every number is [mean, low, high] with a 95% interval over tasks; runs of one recipe that differ in their seed are pooled
+(`trivium.eval.Pool`), and each is shown alone beside it.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from trivium.agents.search.baselines import SEARCHES, Found, fused, judged
+from trivium.agents.search.measured import Attempt, Measured, Speaker, Suite, attempt_all, speakers
+from trivium.agents.search.pruning import prune_report
+from trivium.errors import InputError
+from trivium.eval import Pool, Result, mean_length
+from trivium.trace import Task
+
+METRICS = (
+    "f1", "output_recall", "trajectory_recall", "answer_found", "precision", "returned", "format_valid", "finished", "reward",
+    "prune_rate", "prune_accuracy", "turns", "calls_per_turn", "searches", "spent",
+)  # fmt: skip
+RANKED = ("f1", "output_recall", "answer_found", "precision")
+"""What can be said of a ranking, whoever made it."""
+GAINS = ("output_recall", "f1", "answer_found")
+EFFORT = ("searches", "reads", "turns", "calls_per_turn", "prune_rate", "output_recall")
+PRUNING = ("prune_rate", "prune_dropped", "prune_wrong", "prune_random", "past_soft", "pruned_fitting")
+PAIRS = (
+    ("rl", "sft"), ("rl_greedy", "sft_greedy"), ("rl", "rl_no_prune"), ("rl_greedy", "rl_greedy_no_prune"),
+)  # fmt: skip
+AGENTS = ("rl", "rl_greedy")  # whose number of returned documents plain search is given
+APART = ("seed", "workers", "track", "eval_tasks")  # fields in which runs of one recipe may differ
+
+Numbers = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """Runs of one recipe, and each policy's results over all of them."""
+
+    label: str
+    runs: tuple[Measured, ...]
+    pools: dict[str, Pool]
+
+    def of(self, seeds: Sequence[int]) -> dict[str, Pool]:
+        """The pools of the runs with these seeds only, in that order."""
+        places = [next(n for n, run in enumerate(self.runs) if run.recipe.seed == seed) for seed in seeds]
+        return {name: Pool(tuple(pool.results[place] for place in places)) for name, pool in self.pools.items()}
+
+
+def compare(
+    folders: Sequence[str], suite: Suite, rollouts: int, no_prune: bool, workers: int, watch: Callable[[], Any]
+) -> Numbers:
+    """Measure what is not measured yet, and say all that the runs say. InputError for runs that cannot be compared."""
+    runs = [Measured(folder, suite) for folder in folders]
+    sides = _sorted(runs)
+    wanted = speakers(rollouts, no_prune)
+    attempt_all(runs, wanted, workers, watch)
+    found = {run.run.folder: results(run, wanted, _plain(run, watch)) for run in runs}
+    made = [Side(label, tuple(group), _pools([found[run.run.folder] for run in group])) for label, group in sides.items()]
+    between = {f"{b.label} minus {made[0].label}": _between(b, made[0]) for b in made[1:]}
+    return {"recipes": [_side(side) for side in made], "between": between}
+
+
+def _sorted(runs: Sequence[Measured]) -> dict[str, list[Measured]]:
+    """Runs by recipe, the first run's first. InputError for one seed twice, which is no second witness."""
+    groups: list[list[Measured]] = []
+    for run in runs:
+        like = next((group for group in groups if _recipe(group[0]) == _recipe(run)), None)
+        if like is None:
+            groups.append([run])
+        elif run.recipe.seed in [other.recipe.seed for other in like]:
+            raise InputError(f"{run.run.folder} is another run of seed {run.recipe.seed}: compare runs of different seeds")
+        else:
+            like.append(run)
+    return {_label(number, group[0], groups[0][0]): group for number, group in enumerate(groups)}
+
+
+def _recipe(run: Measured) -> dict[str, Any]:
+    return {name: value for name, value in run.recipe.fields().items() if name not in APART}
+
+
+def _label(number: int, run: Measured, first: Measured) -> str:
+    """A, or B with what it does otherwise."""
+    letter, ours, theirs = chr(ord("A") + number), _recipe(run), _recipe(first)
+    other = ", ".join(f"{name} {ours[name]}" for name in ours if ours[name] != theirs[name])
+    return f"{letter} ({other})" if other else letter
+
+
+def _pools(found: Sequence[dict[str, Result]]) -> dict[str, Pool]:
+    return {name: Pool(tuple(results[name] for results in found)) for name in found[0]}
+
+
+def _plain(run: Measured, watch: Callable[[], Any]) -> dict[str, dict[str, list[Found]]]:
+    with watch() as watcher:
+        watcher.stage(f"{run.name} plain search", len(run.tasks))
+        return run.plain(watcher.advance)
+
+
+# --- one run's results
+
+
+def results(run: Measured, wanted: Sequence[Speaker], plain: dict[str, dict[str, list[Found]]]) -> dict[str, Result]:
+    """Per task: each policy's scores; each plain search cut to as many documents as an agent returned there, and at least
+    one (`bm25@rl`); where there were several rollouts, their fused ranking and their mean (`rl_fused`, `rl_each`)."""
+    known = {speaker.name: run.known(speaker) for speaker in wanted}
+    made = {name: _result(name, run.tasks, [found[task.id, 0].scores for task in run.tasks]) for name, found in known.items()}
+    for agent in AGENTS:
+        lengths = {task.id: max(1, len(known[agent][task.id, 0].returned)) for task in run.tasks}
+        for search in SEARCHES:
+            cut = [judged(task, plain[task.id][search][: lengths[task.id]]) for task in run.tasks]
+            made[f"{search}@{agent}"] = _result(f"{search}@{agent}", run.tasks, cut)
+    for speaker in (speaker for speaker in wanted if speaker.attempts > 1):
+        made |= _rollouts(run.tasks, speaker, known[speaker.name])
+    return made
+
+
+def _result(name: str, tasks: Sequence[Task], scores: Sequence[dict[str, float]]) -> Result:
+    names = sorted({score for found in scores for score in found})
+    table = {score: [found.get(score, float("nan")) for found in scores] for score in names}
+    return Result(name, [task.id for task in tasks], table)
+
+
+def _rollouts(tasks: Sequence[Task], speaker: Speaker, known: dict[tuple[str, int], Attempt]) -> dict[str, Result]:
+    """All rollouts of a task as one answer of the mean length, at the cost of all; and the mean of what each is alone."""
+    together, alone = [], []
+    for task in tasks:
+        each = [known[task.id, sample] for sample in range(speaker.attempts)]
+        rankings = [attempt.returned for attempt in each]
+        cost = {name: sum(attempt.scores[name] for attempt in each) for name in ("spent", "searches")}
+        together.append(judged(task, fused(rankings, mean_length(rankings))) | cost)
+        alone.append({name: statistics.fmean(a.scores[name] for a in each) for name in (*RANKED, "returned", *cost)})
+    return {
+        f"{speaker.name}_fused": _result(f"{speaker.name}_fused", tasks, together),
+        f"{speaker.name}_each": _result(f"{speaker.name}_each", tasks, alone),
+    }
+
+
+# --- what a recipe's runs say
+
+
+def _side(side: Side) -> Numbers:
+    pools = side.pools
+    policies = [name for name in pools if "@" not in name and not name.endswith(("_fused", "_each"))]
+    return {
+        "label": side.label,
+        "runs": [run.name for run in side.runs],
+        "seeds": [run.recipe.seed for run in side.runs],
+        "recipe": side.runs[0].recipe.fields(),
+        "tasks": len({task.id for run in side.runs for task in run.tasks}),
+        "policies": {name: {metric: list(pools[name].interval(metric)) for metric in METRICS} for name in policies},
+        "paired": {f"{a} minus {b}": _paired(pools[a], pools[b], METRICS) for a, b in PAIRS if a in pools and b in pools},
+        "gains": {f"{a} over {b}": {m: list(pools[a].over(pools[b], m)) for m in GAINS} for a, b in PAIRS[:2]},
+        "plain": {agent: _against(pools, agent) for agent in AGENTS},
+        "rollouts": _fusion(pools),
+        "pruning": {name: _pruning(pools[name]) for name in policies if not name.startswith("base")},
+        "hops": {name: _by_hops(side, pools[name]) for name in policies if not name.startswith("base")},
+        "per_task": [{name: _kept(pool.results[n]) for name, pool in pools.items()} for n in range(len(side.runs))],
+    }
+
+
+def _paired(after: Pool, before: Pool, metrics: Sequence[str]) -> Numbers:
+    """Each metric's paired difference over all tasks, for each run alone, and how far the runs lie apart."""
+    found: Numbers = {}
+    for metric in metrics:
+        runs = after.by_run(before, metric)
+        means = [run.mean for run in runs]
+        spread = float(np.std(means, ddof=1)) if len(means) > 1 else float("nan")
+        found[metric] = {"all": list(after.minus(before, metric)), "by_run": [list(run) for run in runs], "sd": spread}
+    return found
+
+
+def _against(pools: dict[str, Pool], agent: str) -> Numbers:
+    """Each plain search at the agent's number of documents, and the agent less it."""
+    return {
+        search: {
+            "scores": {metric: list(pools[f"{search}@{agent}"].interval(metric)) for metric in RANKED},
+            "agent minus": _paired(pools[agent], pools[f"{search}@{agent}"], RANKED),
+        }
+        for search in SEARCHES
+    }
+
+
+def _fusion(pools: dict[str, Pool]) -> Numbers:
+    if "rl_fused" not in pools:
+        return {}
+    measures = (*RANKED, "returned", "spent", "searches")
+    sides = {name: {metric: list(pools[name].interval(metric)) for metric in measures} for name in ("rl_fused", "rl_each")}
+    less = {name: _paired(pools["rl_fused"], pools[name], measures) for name in ("rl_each", "rl_greedy")}
+    return {**sides, **{f"rl_fused minus {name}": numbers for name, numbers in less.items()}}
+
+
+def _pruning(pool: Pool) -> dict[str, list[float]]:
+    return {name: list(interval) for name, interval in prune_report({n: pool.values(n) for n in PRUNING}).items()}
+
+
+def _by_hops(side: Side, pool: Pool) -> Numbers:
+    """Effort by the hops of the task, of which the agent is told nothing."""
+    hops = {task.id: task.truth.get("hops", 1) for run in side.runs for task in run.tasks}
+    found: Numbers = {}
+    for count in sorted(set(hops.values())):
+        part = pool.where(lambda task, count=count: hops[task] == count)
+        tasks = sum(each == count for each in hops.values())
+        found[str(count)] = {"tasks": tasks, **{metric: list(part.interval(metric)) for metric in EFFORT}}
+    return found
+
+
+def _kept(result: Result) -> Numbers:
+    """Per-task scores as a file holds them: four digits."""
+    wanted = [name for name in dict.fromkeys((*METRICS, *EFFORT, *PRUNING)) if name in result.scores]
+    return {"tasks": result.tasks, **{name: [round(value, 4) for value in result.scores[name]] for name in wanted}}
+
+
+def _between(ours: Side, first: Side) -> Numbers:
+    """One recipe less another, paired on the tasks of the seeds that both were trained with."""
+    seeds = [run.recipe.seed for run in first.runs if run.recipe.seed in [other.recipe.seed for other in ours.runs]]
+    if not seeds:
+        raise InputError(f"{ours.label} and {first.label} share no seed, so they share no held-out tasks to be paired on")
+    mine, theirs = ours.of(seeds), first.of(seeds)
+    names = [name for name in ("sft", "sft_greedy", "rl", "rl_greedy") if name in mine and name in theirs]
+    return {"seeds": seeds, **{name: _paired(mine[name], theirs[name], METRICS) for name in names}}

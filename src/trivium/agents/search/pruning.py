@@ -1,0 +1,93 @@
+"""What pruning was worth: how often it dropped gold, beside dropping as many chunks at random from the same states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from trivium.agents.search.reward import document, handles
+from trivium.eval import Interval, mean_interval, ratio_interval
+from trivium.harness import Window
+from trivium.trace import Episode, Prune, Segment, Thread
+
+NAN = float("nan")
+
+
+def prune_measures(episode: Episode, window: Window) -> dict[str, float]:
+    """What pruning did in one episode's agent thread, as scores that pool and pair like others.
+
+    prune_rate      1 if it pruned
+    prune_dropped   chunks that were pruned
+    prune_wrong     those of them whose document is gold
+    prune_random    how many gold ones a random choice of as many would have dropped: for each prune, of D chunks out of V
+                    in view when it was decided of which G are gold, D G / V (the mean of the hypergeometric)
+    past_soft       1 if the policy ever spoke with more than the soft threshold in view
+    fits            1 if nothing needed pruning: with all that it pruned still in view, no turn would have been refused
+                    a tool (hard threshold) and the end would have fitted the window
+    pruned_fitting  1 if it pruned although it fits; NaN for an episode that does not
+    """
+    thread, ops = episode.agent, _prunes(episode)
+    gold = {ref for ref, source in handles(thread).items() if document(source) in episode.task.truth["gold"]}
+    states = [(set(op.chunks), _in_view(thread.segments[op.before.segment])) for op in ops]
+    fits = _fits(thread, ops, window)
+    return {
+        "prune_rate": float(bool(ops)),
+        "prune_dropped": float(sum(len(dropped) for dropped, _ in states)),
+        "prune_wrong": float(sum(len(dropped & gold) for dropped, _ in states)),
+        "prune_random": sum(len(dropped) * len(gold & view) / len(view) for dropped, view in states),
+        "past_soft": float(any(at > window.soft * window.budget for at in _spoken_at(thread))),
+        "fits": float(fits),
+        "pruned_fitting": float(bool(ops)) if fits else NAN,
+    }
+
+
+def prune_report(scores: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
+    """What `prune_measures` of many episodes come to, with 95% intervals over episodes.
+
+    error           share of pruned chunks that are gold          random_error   of those a random choice would have pruned
+    ratio           error over random_error: 1 is no better than chance (the report gives an error of 0.06, reports.md 3.9)
+    prune_rate      share of episodes that prune                  past_soft      that spoke past the soft threshold
+    pruned_fitting  share of the episodes that fit which prune all the same
+    """
+    dropped, wrong, chance = (scores[name] for name in ("prune_dropped", "prune_wrong", "prune_random"))
+    return {
+        "error": ratio_interval(wrong, dropped),
+        "random_error": ratio_interval(chance, dropped),
+        "ratio": ratio_interval(wrong, chance),
+        "prune_rate": mean_interval(scores["prune_rate"]),
+        "past_soft": mean_interval(scores["past_soft"]),
+        "pruned_fitting": mean_interval(scores["pruned_fitting"]),
+    }
+
+
+def _prunes(episode: Episode) -> list[Prune]:
+    return [op for op in episode.ops if isinstance(op, Prune) and op.before.thread == episode.agent.id]
+
+
+def _in_view(segment: Segment) -> set[str]:
+    """The chunks a policy saw when it asked for the prune that ended this segment: those before its last words. Results
+    of the same turn stand behind them and cannot be meant."""
+    asked = [span for span in segment.spans if span.kind == "sampled"][-1].start
+    return {span.ref for span in segment.spans if span.kind == "chunk" and span.stop <= asked}
+
+
+def _spoken_at(thread: Thread) -> list[int]:
+    """How many tokens were in view each time the policy spoke."""
+    return [span.start for segment in thread.segments for span in segment.sampled()]
+
+
+def _fits(thread: Thread, ops: Sequence[Prune], window: Window) -> bool:
+    """Whether the thread would have gone the same way with nothing pruned. What prune calls and their results took is not
+    taken off, so this says no a little too often."""
+    acted = {call.turn for call in thread.calls if call.name != "prune_chunks"}
+    first = min((call.turn for call in thread.calls), default=0)
+    cuts = {op.before.segment: op for op in ops}
+    turn, gone, used = first, 0, 0
+    for number, segment in enumerate(thread.segments):
+        for span in segment.sampled():
+            if turn in acted and gone + span.stop > window.hard * window.budget:
+                return False
+            turn += 1
+        used = gone + len(segment.tokens)
+        if number in cuts:
+            gone += sum(s.stop - s.start for s in segment.spans if s.kind == "chunk" and s.ref in cuts[number].chunks)
+    return used <= window.budget and not (thread.stop and thread.stop.reason == "window")
