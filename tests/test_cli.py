@@ -104,6 +104,26 @@ def test_eval_measures_with_intervals(trained, capsys):
     assert "3 questions" in out and "output_recall" in out and "[" in out
 
 
+def test_eval_says_what_rollouts_and_pruning_are_worth(trained, capsys):
+    code, out, err = told(capsys, "eval", "search", trained, "--tasks", "2", "--rollouts", "2", "--no-prune")
+    assert code == 0, err
+    assert "2 rollouts fused" in out and "fused, minus one of them" in out and "with pruning disabled" in out
+
+
+@pytest.mark.parametrize("verb", ["eval", "eval search"])
+def test_eval_compares_runs_and_writes_what_it_says(trained, capsys, tmp_path, verb):
+    """On the tasks that the run was measured on itself, so that only the base by most likely token is attempted."""
+    files = ["--json", tmp_path / "claim.json", "--out", tmp_path / "claim.md"]
+    code, out, err = told(capsys, *verb.split(), "--compare", trained, "--tasks", "4", "--workers", "1", *files)
+    assert code == 0, err
+    assert "A: rl_greedy minus sft_greedy" in out and "one hybrid search" in out and "perfect script" in out
+    numbers = json.loads((tmp_path / "claim.json").read_text(), parse_constant=_no_number)
+    own = json.loads((trained / "results" / "rl.json").read_text())
+    assert numbers["recipes"][0]["per_task"][0]["rl"]["f1"] == [round(value, 4) for value in own["scores"]["f1"]]
+    assert numbers["command"].startswith(f"trivium {verb} --compare run ") and numbers["versions"]["torch"]
+    assert str(trained.parent) not in (tmp_path / "claim.md").read_text()
+
+
 def test_what_is_exported_loads_in_transformers_and_is_ours(trained, tmp_path, capsys):
     assert told(capsys, "export", trained, tmp_path / "deep" / "folder")[0] == 0
     import torch
@@ -128,6 +148,12 @@ def test_ask_streams_what_it_does_and_ends_in_documents_or_says_that_there_is_no
     assert "\x1b" not in done.stdout, "a document drove the terminal"
 
 
+def test_rollouts_of_a_question_are_marked_and_fused(trained, docs):
+    done = trivium("ask", trained, QUESTION, "--corpus", docs, "--rollouts", "2")
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    assert "1 → " in done.stdout and "2 → " in done.stdout and done.stdout.count(" turns, ") == 2
+
+
 def test_show_reads_a_run(trained, capsys):
     code, out, err = told(capsys, "show", trained, "--count", "1")
     assert code == 0 and "RL" in out and "gold documents" in out and "curve.png" in out
@@ -149,6 +175,7 @@ def test_an_unfinished_run_can_be_read_and_not_asked(copied, docs, tmp_path, cap
         ("train", "train search"),
         ("train search", "questions that the teacher answers"),
         ("eval search", "RUN"),
+        ("eval --compare", "RUN [RUN ...]"),
         ("show", "RUN"),
         ("export", "FOLDER"),
         ("ask", "QUESTION"),
@@ -203,6 +230,11 @@ def refused(capsys, why: str, *words: str | Path) -> None:
         ("show nowhere", "is no run"),
         ("show nowhere --count 0", "--count must be"),
         ("eval search nowhere --tasks -1", "--tasks must be"),
+        ("eval search nowhere --rollouts 0", "--rollouts must be"),
+        ("eval --compare nowhere", "is no run"),
+        ("eval search --compare nowhere", "is no run"),
+        ("eval --compare nowhere --tasks -1", "--tasks must be"),
+        ("eval --compare nowhere --json no/such/file.json", "its folder does not exist"),
         ("ask nowhere  --corpus .", "is no run"),
     ],
 )

@@ -31,7 +31,7 @@ def mean_interval(values: Sequence[float | None], seed: int = 0) -> Interval:
     known = known[~np.isnan(known)]
     if not len(known):
         return UNKNOWN
-    low, high = np.percentile(_drawn(len(known), seed) @ known / len(known), [2.5, 97.5])
+    low, high = np.percentile(_sums(known, seed) / len(known), [2.5, 97.5])
     return Interval(float(known.mean()), float(low), float(high))
 
 
@@ -52,9 +52,8 @@ def ratio_interval(above: Sequence[float | None], below: Sequence[float | None],
     pairs = pairs[:, ~np.isnan(pairs).any(0)]
     if not pairs[1].sum():
         return UNKNOWN
-    drawn = _drawn(pairs.shape[1], seed)
     with np.errstate(divide="ignore", invalid="ignore"):
-        low, high = np.percentile((drawn @ pairs[0]) / (drawn @ pairs[1]), [2.5, 97.5])
+        low, high = np.percentile(_sums(pairs[0], seed) / _sums(pairs[1], seed), [2.5, 97.5])
     return Interval(float(pairs[0].sum() / pairs[1].sum()), float(low), float(high))
 
 
@@ -63,9 +62,13 @@ def _same(after: Sequence[float | None], before: Sequence[float | None]) -> None
         raise InputError(f"a paired comparison needs the same tasks on both sides, not {len(after)} and {len(before)}")
 
 
+def _sums(values: np.ndarray, seed: int) -> np.ndarray:
+    """The sum of each resample of `values`, float64 [resamples]."""
+    return np.concatenate([part.astype(float) @ values for part in np.array_split(_drawn(len(values), seed), 20)])
+
+
 @lru_cache(maxsize=4)
 def _drawn(count: int, seed: int) -> np.ndarray:
-    """How often each of `count` tasks was drawn, float64 [resamples, count]: one product then serves every measure."""
+    """How often each of `count` tasks was drawn, uint16 [resamples, count]: drawn once, it serves every measure of them."""
     rows = np.random.default_rng(seed).integers(0, count, (_RESAMPLES, count))
-    flat = (rows + count * np.arange(_RESAMPLES)[:, None]).ravel()
-    return np.bincount(flat, minlength=_RESAMPLES * count).reshape(_RESAMPLES, count).astype(float)
+    return np.stack([np.bincount(row, minlength=count).astype(np.uint16) for row in rows])

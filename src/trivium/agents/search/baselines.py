@@ -33,12 +33,10 @@ def plain_rankings(corpus: Corpus, task: Task) -> dict[str, list[Found]]:
     The script searches with the question, then with the question and the title of the first passage found, and fuses both
     (reports.md 3.2: RRF). A dense search needs a corpus with an embedder.
     """
-    words, meaning = _by_words(corpus, task.prompt), _by_meaning(corpus, task.prompt)
-    both = fuse([words, meaning])
-    rows = {"bm25": words, "dense": meaning, "hybrid": both}
+    words, both = _by_words(corpus, task.prompt), _by_both(corpus, task.prompt)
+    rows = {"bm25": words, "dense": _by_meaning(corpus, task.prompt), "hybrid": both}
     rows["two_bm25"] = fuse([words, _by_words(corpus, _second(corpus, task, words))])
-    again = _second(corpus, task, both)
-    rows["two_hybrid"] = fuse([both, fuse([_by_words(corpus, again), _by_meaning(corpus, again)])])
+    rows["two_hybrid"] = fuse([both, _by_both(corpus, _second(corpus, task, both))])
     return {name: _documents(corpus, task, rows[name]) for name in SEARCHES}
 
 
@@ -49,6 +47,10 @@ def _by_words(corpus: Corpus, query: str) -> list[int]:
 def _by_meaning(corpus: Corpus, query: str) -> list[int]:
     assert corpus.embedder is not None and corpus.index.vectors is not None
     return best(corpus.index.vectors @ corpus.embedder.embed_query(query), CANDIDATES, above=-np.inf)[0]
+
+
+def _by_both(corpus: Corpus, query: str) -> list[int]:
+    return [corpus.index.row(hit.chunk.id) for hit in corpus.search(query, CANDIDATES)]
 
 
 def _second(corpus: Corpus, task: Task, rows: Sequence[int]) -> str:

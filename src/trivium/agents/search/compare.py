@@ -58,6 +58,8 @@ def compare(
     """Measure what is not measured yet, and say all that the runs say. InputError for runs that cannot be compared."""
     runs = [Measured(folder, suite) for folder in folders]
     sides = _sorted(runs)
+    for other in list(sides.values())[1:]:
+        _shared(other, sides["A"])
     wanted = speakers(rollouts, no_prune)
     attempt_all(runs, wanted, workers, watch)
     found = {run.run.folder: results(run, wanted, _plain(run, watch)) for run in runs}
@@ -78,6 +80,14 @@ def _sorted(runs: Sequence[Measured]) -> dict[str, list[Measured]]:
         else:
             like.append(run)
     return {_label(number, group[0], groups[0][0]): group for number, group in enumerate(groups)}
+
+
+def _shared(ours: Sequence[Measured], theirs: Sequence[Measured]) -> list[int]:
+    """The seeds that two recipes were both trained with. InputError where there is none."""
+    seeds = [run.recipe.seed for run in theirs if run.recipe.seed in [other.recipe.seed for other in ours]]
+    if not seeds:
+        raise InputError(f"{ours[0].run.folder} and {theirs[0].run.folder} share no seed to be paired on: train both with one")
+    return seeds
 
 
 def _recipe(run: Measured) -> dict[str, Any]:
@@ -217,9 +227,7 @@ def _kept(result: Result) -> Numbers:
 
 def _between(ours: Side, first: Side) -> Numbers:
     """One recipe less another, paired on the tasks of the seeds that both were trained with."""
-    seeds = [run.recipe.seed for run in first.runs if run.recipe.seed in [other.recipe.seed for other in ours.runs]]
-    if not seeds:
-        raise InputError(f"{ours.label} and {first.label} share no seed, so they share no held-out tasks to be paired on")
+    seeds = _shared(ours.runs, first.runs)
     mine, theirs = ours.of(seeds), first.of(seeds)
     names = [name for name in ("sft", "sft_greedy", "rl", "rl_greedy") if name in mine and name in theirs]
     return {"seeds": seeds, **{name: _paired(mine[name], theirs[name], METRICS) for name in names}}

@@ -125,17 +125,20 @@ def _plain(recipe: Numbers, agent: str) -> Table:
 
 def _rollouts(recipe: Numbers) -> Table:
     found = recipe["rollouts"]
-    metrics = list(found["rl_fused"])
+    header = ("metric", "fused", "one of them", "fused minus one", "fused minus greedy")
     rows = [
-        ("fused", *(_mean(found["rl_fused"][metric]) for metric in metrics)),
-        ("one of them (mean)", *(_mean(found["rl_each"][metric]) for metric in metrics)),
-        *(
-            (f"fused minus {name}", *(_less(found[f"rl_fused minus {key}"][metric]["all"]) for metric in metrics))
-            for key, name in (("rl_each", "one"), ("rl_greedy", "one greedy"))
-        ),
+        (
+            metric,
+            *(_mean(found[name][metric]) for name in ("rl_fused", "rl_each")),
+            *(_less(found[f"rl_fused minus {name}"][metric]["all"]) for name in ("rl_each", "rl_greedy")),
+        )
+        for metric in found["rl_fused"]
     ]
-    note = "Rankings of sampled rollouts fused by RRF (k = 60), cut to their mean length; tokens spent and searches of all."
-    return Table(_title(recipe, "rollouts fused"), note, ("who", *metrics), rows)
+    note = (
+        "Rankings of sampled rollouts of rl fused by RRF (k = 60) and cut to their mean length, beside the mean of what each "
+        "is alone and beside the one greedy rollout; spent: tokens read or sampled."
+    )
+    return Table(_title(recipe, "rollouts fused"), note, header, rows)
 
 
 def _pruning(recipe: Numbers) -> Table:
@@ -227,18 +230,21 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def show(numbers: Numbers, console: Console) -> None:
-    """All tables in a terminal."""
+    """All tables in a terminal, which may be narrow: words wrap, numbers never."""
     for table in tables(numbers):
         shown = Rich(title=Text(table.title), caption=Text(table.note), box=box.SIMPLE_HEAD, show_edge=False)
         shown.title_justify = shown.caption_justify = "left"
-        for number, name in enumerate(table.header):
-            shown.add_column(Text(name), justify="right" if number else "left", overflow="fold")
-        for row in table.rows:
-            shown.add_row(*map(_shown, row))
+        shown.padding = (0, 1, 0, 0)
+        shown.add_column(Text(table.header[0]), overflow="fold")
+        for name in table.header[1:]:
+            shown.add_column(Text(_stacked(name.replace("_", "\n"))), justify="right", no_wrap=True)
+        for name, *cells in table.rows:
+            said = (Text(_stacked(cell.strip("*")), "bold" if cell.startswith("**") else "") for cell in cells)
+            shown.add_row(Text(name.replace("_", " ")), *said)
         console.print(shown)
         console.print()
 
 
-def _shown(cell: str) -> Text:
-    """A cell as rich reads it."""
-    return Text(cell[2:-2], "bold") if cell.startswith("**") else Text(cell)
+def _stacked(cell: str) -> str:
+    """A number above its interval."""
+    return cell.replace(" ±", "\n±").replace(" [", "\n[").replace(" over ", "\nover ")
