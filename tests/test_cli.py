@@ -116,12 +116,14 @@ def test_eval_compares_runs_and_writes_what_it_says(trained, capsys, tmp_path, v
     files = ["--json", tmp_path / "claim.json", "--out", tmp_path / "claim.md"]
     code, out, err = told(capsys, *verb.split(), "--compare", trained, "--tasks", "4", "--workers", "1", *files)
     assert code == 0, err
-    assert "A: rl_greedy minus sft_greedy" in out and "one hybrid search" in out and "perfect script" in out
+    page = (tmp_path / "claim.md").read_text()
+    assert "A: every policy" in out and "## A: rl_greedy minus sft_greedy" in page
+    assert "| one hybrid search |" in page and "| perfect script |" in page
     numbers = json.loads((tmp_path / "claim.json").read_text(), parse_constant=_no_number)
     own = json.loads((trained / "results" / "rl.json").read_text())
     assert numbers["recipes"][0]["per_task"][0]["rl"]["f1"] == [round(value, 4) for value in own["scores"]["f1"]]
     assert numbers["command"].startswith(f"trivium {verb} --compare run ") and numbers["versions"]["torch"]
-    assert str(trained.parent) not in (tmp_path / "claim.md").read_text()
+    assert str(trained.parent) not in page
 
 
 def test_what_is_exported_loads_in_transformers_and_is_ours(trained, tmp_path, capsys):
