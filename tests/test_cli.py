@@ -225,7 +225,7 @@ def refused(capsys, why: str, *words: str | Path) -> None:
         ("train search --lr -0.1", "--lr must be between 0 and 1"),
         ("train search --groups 1 --workers 2", "cannot be shared by --workers 2"),
         ("train search --teacher http://x/v1", "names no model: write URL#MODEL"),
-        ("train search --window 80 --workers 1", "the window holds 80"),
+        ("train search --window 120 --workers 1", "the window holds 120"),
         ("train search --window 40 --workers 1", "a window of 40 tokens"),
         ("train search --model no/such-model --workers 1", "no/such-model"),
         ("train search --corpus nowhere --workers 1", "does not exist"),

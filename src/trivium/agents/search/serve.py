@@ -28,6 +28,11 @@ def _opened(run: str) -> tuple[Parts, Path]:
     return Parts(Search.of(opened.recipe(), run)), opened.model()
 
 
+def _on(corpus: str, parts: Parts) -> Harness:
+    """The run's harness on somebody's documents."""
+    return harness_on(open_corpus(corpus, parts.window), parts.window, pruning=parts.recipe.without != "pruning")
+
+
 def measure(
     run: str, corpus: str, tasks: int, split: str, sampling: Sampling, seed: int, rollouts: int, no_prune: bool, watch: Live
 ) -> str:
@@ -37,13 +42,14 @@ def measure(
     parts, model = _opened(run)
     questions = (beir_tasks(corpus, split) if corpus else parts.heldout_tasks)[:tasks]
     engine, sampling = Engine(model, context=parts.window.budget), replace(sampling, max_tokens=parts.window.reply)
-    harness = harness_on(open_corpus(corpus, parts.window), parts.window) if corpus else parts.harness
-    judge = parts.scorer(parts.recipe.steps)
+    harness = _on(corpus, parts) if corpus else parts.harness
 
     def attempt(harness: Harness, stage: str) -> tuple[Result, list[Episode]]:
         watch.stage(stage, len(questions) * rollouts)
         return asyncio.run(
-            evaluate(harness, questions, engine, judge, sampling=sampling, samples=rollouts, seed=seed, progress=watch.advance)
+            evaluate(
+                harness, questions, engine, parts.judge, sampling=sampling, samples=rollouts, seed=seed, progress=watch.advance
+            )
         )
 
     result, episodes = attempt(harness, "evaluate")
@@ -91,7 +97,7 @@ def answer(run: str, question: str, corpus: str, greedy: bool = True, rollouts: 
     parts, model = _opened(run)
     sampling = Sampling(temperature=0.0 if greedy else 1.0, max_tokens=parts.window.reply)
     check_rollouts(rollouts, sampling)
-    harness = harness_on(open_corpus(corpus, parts.window), parts.window)
+    harness = _on(corpus, parts)
     engine = Engine(model, slots=rollouts, context=parts.window.budget)
     said: asyncio.Queue[str | None] = asyncio.Queue()
 
