@@ -1,0 +1,181 @@
+"""How a claim is made: every policy on the same tasks, measured once, kept beside the run, paired and pooled."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from trivium.agents.search import measured as measuring
+from trivium.agents.search.compare import AGENTS, compare
+from trivium.agents.search.measured import Measured, Speaker, Suite, _attempt, speakers
+from trivium.agents.search.recipe import NANO, Search
+from trivium.agents.search.report import as_json, markdown, tables
+from trivium.corpus import HashEmbedder
+from trivium.errors import InputError
+from trivium.trace import Store
+
+SUITE = Suite(tasks=4)
+RL = Speaker("rl", "rl")
+
+
+class Quiet:
+    """A Watcher who says nothing."""
+
+    def stage(self, name: str, total: int, done: int = 0) -> None: ...
+
+    def advance(self, n: int = 1, **numbers: float) -> None: ...
+
+
+def quiet():
+    return nullcontext(Quiet())
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch):
+    monkeypatch.setattr(measuring, "open_embedder", lambda name: HashEmbedder())
+
+
+def run(folder: Path, **fields) -> Path:
+    """A finished run that trained nothing: its weights are the base's, after the warm-up and after RL."""
+    folder.mkdir(parents=True)
+    (folder / "recipe.json").write_text(json.dumps(replace(Search(), **fields).fields()))
+    (folder / "summary.json").write_text("{}")
+    for name in ("model", "model-sft"):
+        shutil.copytree(NANO, folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> list[str]:
+    """Two seeds of a recipe, and one of another."""
+    home = tmp_path_factory.mktemp("runs")
+    made = [run(home / "a0", seed=0), run(home / "a1", seed=1), run(home / "b1", seed=1, without="penalty")]
+    return [str(folder) for folder in made]
+
+
+@pytest.fixture(scope="module")
+def said(runs) -> dict:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measuring, "open_embedder", lambda name: HashEmbedder())
+        return compare(runs, SUITE, rollouts=2, no_prune=True, workers=1, watch=quiet)
+
+
+def test_runs_of_a_recipe_are_pooled_and_another_recipe_stands_apart(said):
+    first, second = said["recipes"]
+    assert (first["label"], first["seeds"], first["tasks"]) == ("A", [0, 1], 8)
+    assert (second["label"], second["seeds"], second["tasks"]) == ("B (without penalty)", [1], 4)
+    names = {speaker.name for speaker in speakers(no_prune=True)}
+    assert first["policies"].keys() == names == {"base", "base_greedy", "sft", "sft_greedy", "rl", "rl_greedy"} | {
+        "rl_no_prune", "rl_greedy_no_prune", "expert",
+    }  # fmt: skip
+
+
+def test_equal_weights_differ_by_nothing(said):
+    """The same weights, seed and streams: every difference of RL and warm-up is nil, in every seed."""
+    paired = said["recipes"][0]["paired"]
+    for pair in ("rl minus sft", "rl_greedy minus sft_greedy"):
+        assert paired[pair]["f1"] == {"all": [0.0] * 3, "by_run": [[0.0] * 3] * 2, "sd": 0.0}
+    assert said["recipes"][0]["gains"]["rl_greedy over sft_greedy"]["output_recall"][0] == 1.0
+    assert said["between"]["B (without penalty) minus A"]["seeds"] == [1]
+    assert said["between"]["B (without penalty) minus A"]["rl_greedy"]["f1"]["all"] == [0.0] * 3
+
+
+def test_the_perfect_script_is_the_ceiling_and_means_are_of_the_tasks(said):
+    first = said["recipes"][0]
+    assert first["policies"]["expert"]["f1"][0] > 0.9
+    scores = [score for part in first["per_task"] for score in part["rl"]["f1"]]
+    assert len(scores) == 8 and first["policies"]["rl"]["f1"][0] == pytest.approx(sum(scores) / 8, abs=1e-3)
+
+
+def test_plain_search_returns_as_many_documents_as_the_agent(said):
+    for part in said["recipes"][0]["per_task"]:
+        for agent in AGENTS:
+            assert part[f"hybrid@{agent}"]["returned"] == [max(1.0, count) for count in part[agent]["returned"]]
+
+
+def test_rollouts_cost_what_they_all_cost(said):
+    found = said["recipes"][0]["rollouts"]
+    assert found["rl_fused"]["spent"][0] == pytest.approx(2 * found["rl_each"]["spent"][0])
+    assert found["rl_fused"]["returned"][0] == pytest.approx(found["rl_each"]["returned"][0], abs=0.51)
+
+
+def test_effort_is_told_by_hops(said):
+    hops = said["recipes"][0]["hops"]["expert"]
+    assert sum(each["tasks"] for each in hops.values()) == 8
+    assert hops["1"]["searches"][0] == 1.0
+
+
+def test_tables_and_json_hold_it(said):
+    numbers = {"command": "trivium eval", "commit": "abc", "versions": {}, "corpus": "", "split": "test", **said}
+    page = markdown(numbers)
+    titles = [table.title for table in tables(numbers)]
+    assert all(f"## {title}" in page for title in titles) and "B (without penalty) minus A" in titles
+    assert {len(row) for table in tables(numbers) for row in table.rows if len(row) != len(table.header)} == set()
+    assert json.loads(as_json(numbers))["recipes"][0]["seeds"] == [0, 1] and "NaN" not in as_json(numbers)
+
+
+def test_nothing_is_attempted_twice(said, runs, monkeypatch):
+    def refuse(*_, **__):
+        raise AssertionError("it was measured before")
+
+    monkeypatch.setattr(measuring, "Engine", refuse)
+    monkeypatch.setattr(measuring, "plain_rankings", refuse)
+    assert as_json(compare(runs, SUITE, 2, True, 1, quiet)) == as_json(said)
+    fewer = compare(runs[:1], Suite(tasks=2), 1, False, 1, quiet)
+    assert fewer["recipes"][0]["per_task"][0]["rl"]["f1"] == said["recipes"][0]["per_task"][0]["rl"]["f1"][:2]
+
+
+def test_a_stopped_measurement_goes_on_where_it_was(tmp_path):
+    made = Measured(str(run(tmp_path / "r")), SUITE)
+    every = made.missing(RL)
+    assert [sample for _, sample in every] == [0] * 4
+    _attempt(made, RL, every[:3], lambda n: None)
+    assert made.missing(RL) == every[3:]
+
+
+def test_other_weights_and_another_harness_are_another_measurement(tmp_path):
+    made = Measured(str(run(tmp_path / "r")), SUITE)
+    before = made.prefix(RL)
+    assert len({made.prefix(speaker) for speaker in speakers(no_prune=True)}) == len(speakers(no_prune=True))
+    bare = Measured(str(run(tmp_path / "b", without="pruning")), SUITE)
+    assert bare.prefix(RL) != before
+    (tmp_path / "r" / "model" / "model.safetensors").write_bytes(b"others")
+    assert made.prefix(RL) != before
+
+
+def test_what_the_run_measured_itself_counts_if_it_covers_all_tasks(tmp_path):
+    folder = run(tmp_path / "r")
+    made = Measured(str(folder), SUITE)
+    _attempt(made, RL, made.missing(RL), lambda n: None)
+    store = Store(folder / "compare.db")
+    episodes = list(store.select())
+    store.close()
+    (folder / "compare.db").unlink()
+    own = Store(folder / "episodes.db")
+    for episode in episodes:
+        episode.id = f"eval/rl/{episode.task.id}/0"
+    own.write(episodes[:3])
+    assert len(made.missing(RL)) == 4, "three of four tasks are not all"
+    own.write(episodes)
+    own.close()
+    assert made.missing(RL) == []
+    assert len(Measured(str(folder), Suite(tasks=5)).missing(RL)) == 5
+    (folder / "recipe.json").write_text(json.dumps(Search(without="pruning").fields()))
+    assert len(Measured(str(folder), SUITE).missing(RL)) == 4, "made in another harness: its prompt is another"
+
+
+def test_what_cannot_be_compared_is_refused(tmp_path, runs):
+    twin, far = run(tmp_path / "twin"), run(tmp_path / "far", seed=7, without="answer")
+    with pytest.raises(InputError, match="another run of seed 0"):
+        compare([runs[0], str(twin)], SUITE, 1, False, 1, quiet)
+    with pytest.raises(InputError, match="share no seed"):
+        compare([runs[0], str(far)], SUITE, 1, False, 1, quiet)
+    shutil.rmtree(twin / "model-sft")
+    with pytest.raises(InputError, match="keeps no model-sft"):
+        compare([str(twin)], SUITE, 1, False, 1, quiet)
+    assert not (twin / "compare.db").exists(), "it is told before anything is attempted"
