@@ -102,9 +102,9 @@ def GSPO(low: float = 3e-4, high: float = 4e-4) -> Algorithm:
     return Algorithm("gspo", standardised(), gspo(low, high), sequence_mean, sequence=True)
 
 
-def CISPO(low: float = 1.0, high: float = 4.0) -> Algorithm:
-    """MiniMax-M1 Eq. 4-5 (arXiv:2506.13585), as in Context-1: over std, ratio capped at 1 + high, token mean."""
-    return Algorithm("cispo", standardised(), cispo(low, high), token_mean)
+def CISPO(low: float = 1.0, high: float = 4.0, eps: float = 1e-6) -> Algorithm:
+    """MiniMax-M1 Eq. 4-5 (arXiv:2506.13585), as in Context-1: over std + eps, ratio capped at 1 + high, token mean."""
+    return Algorithm("cispo", standardised(eps), cispo(low, high), token_mean)
 
 
 def Kimi(low: float = -math.log(2), high: float = math.log(2), tau: float = 1e-3) -> Algorithm:
