@@ -36,8 +36,8 @@ REAL_RESULTS, WORLD_RESULTS = 4, 6
 hops and 0.60 instead of 1.52 on four. With 4 passages three hops fit, and RL unlearned to prune (docs/log.md)."""
 
 EPSILON = 0.2
-"""Added to the std of a group's rewards (not published: reports.md 8). With 1e-6 a group that all found its answer, and differs by
-one passage too many (0.04), teaches as much as one in which half failed."""
+"""Added to the std of a group's rewards (not published: reports.md 8). With 1e-6 a group whose members all found the answer and
+differ by one passage too many (0.04) teaches as much as one in which half failed (docs/log.md)."""
 
 ALGORITHMS = {
     "cispo": CISPO, "dr_grpo": DrGRPO, "composer2": Composer2, "grpo": GRPO, "dapo": DAPO, "gspo": GSPO, "kimi": Kimi,
