@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import heapq
+import selectors
 import time
-from typing import Protocol
+from collections.abc import Coroutine
+from typing import Any, Protocol, TypeVar
+
+from trivium.errors import LawError
+
+T = TypeVar("T")
 
 
 class Clock(Protocol):
@@ -25,34 +30,56 @@ class RealClock:
 
 
 class SimulatedClock:
-    """Time that moves only when `advance` is called: sleepers wake in order of their time, then of their asking."""
+    """Time that jumps to the next moment at which somebody wakes, as soon as nobody can go on.
+
+    `run` runs a coroutine on an event loop whose time is this clock's. Every wait of asyncio is then simulated: sleeps,
+    timeouts, queues, locks. So the code under test is the code that runs, and what happens, and in which order, is decided
+    by the program alone (law 11). Where nobody will ever wake, LawError instead of a hang. Threads, processes and sockets
+    live outside of this time: use fakes that wait with asyncio.
+    """
 
     def __init__(self) -> None:
         self._now = 0.0
-        self._asked = 0
-        self._sleepers: list[tuple[float, int, asyncio.Future]] = []
 
     def now(self) -> float:
         return self._now
 
     async def sleep(self, seconds: float) -> None:
-        future = asyncio.get_running_loop().create_future()
-        heapq.heappush(self._sleepers, (self._now + seconds, self._asked, future))
-        self._asked += 1
-        await future
+        await asyncio.sleep(seconds)
 
-    async def advance(self, seconds: float) -> None:
-        """Let `seconds` pass, waking each sleeper at its own time and letting it run before the next wakes."""
-        until = self._now + seconds
-        await _settle()
-        while self._sleepers and self._sleepers[0][0] <= until:
-            self._now, _, future = heapq.heappop(self._sleepers)
-            if not future.done():
-                future.set_result(None)
-            await _settle()
-        self._now = until
+    def run(self, main: Coroutine[Any, Any, T]) -> T:
+        """What `main` returns, or what it raises. The clock goes on from where it stood."""
+        with asyncio.Runner(loop_factory=lambda: _Loop(self)) as runner:
+            return runner.run(main)
+
+    def jump(self, seconds: float) -> None:
+        """For the event loop: nobody can go on before so many seconds have passed."""
+        self._now += seconds
 
 
-async def _settle(rounds: int = 20) -> None:
-    for _ in range(rounds):
-        await asyncio.sleep(0)
+class _Loop(asyncio.SelectorEventLoop):
+    """An event loop on a simulated clock."""
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        super().__init__(_Jump(clock))
+        self._simulated = clock
+
+    def time(self) -> float:
+        return self._simulated.now()
+
+
+class _Jump(selectors.DefaultSelector):
+    """Where an event loop waits for the next timer, the clock jumps there."""
+
+    def __init__(self, clock: SimulatedClock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def select(self, timeout: float | None = None) -> list:
+        ready = super().select(0)
+        if ready or timeout == 0:
+            return ready
+        if timeout is None:
+            raise LawError("everybody waits, and nobody will ever wake: this would hang")
+        self._clock.jump(timeout)
+        return []
