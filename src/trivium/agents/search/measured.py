@@ -142,7 +142,7 @@ class Measured:
     def policy(self, speaker: Speaker) -> Policy:
         if speaker.stage != "expert":
             return Engine(self.weights(speaker.stage), renderer=self.parts.renderer, context=self.parts.window.budget)
-        tasks = recipes._with_chain(self.tasks, self.corpora[""]) if self.real else self.tasks
+        tasks = recipes.with_chain(self.tasks, self.corpora[""]) if self.real else self.tasks
         perfect = replace(Imperfection.none(), prune=float("prune_chunks" in self._harness.tools))
         return Scripted(Teacher(perfect).script(tasks), self.parts.renderer, name="expert")
 

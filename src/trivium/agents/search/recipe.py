@@ -175,7 +175,7 @@ class Parts:
     def train_tasks(self) -> list[Task]:
         """The questions of the warm-up and RL."""
         if self.real:
-            return _with_chain(beir_tasks(self.recipe.corpus, "train"), self.corpus)
+            return with_chain(beir_tasks(self.recipe.corpus, "train"), self.corpus)
         wanted = max(self.recipe.warmup, self.recipe.groups * self.recipe.steps)
         return self._questions(self.worlds[:TRAIN_WORLDS], wanted)
 
@@ -254,7 +254,7 @@ def harness_on(
     return Harness(tools, window, prompt, Limits(turns=10 if brief else 64), specs=not brief)
 
 
-def _with_chain(tasks: list[Task], corpus: Corpus) -> list[Task]:
+def with_chain(tasks: list[Task], corpus: Corpus) -> list[Task]:
     """Real questions with what the scripted teacher needs: a link for each gold document, found by its title."""
     return [Task(task.id, task.prompt, {**task.truth, "chain": _chain(task, corpus)}) for task in tasks]
 
