@@ -3,30 +3,49 @@
     async for groups, scores in rollouts(harness, tasks, engine, scorer, groups=16, size=8, steps=60):
         step = await learner.step(Batch(groups))
         publish(learner.network, step.version, engine, probe)
+
+With `max_lag` the source samples ahead while the line learns: one code, synchronous at 0 (docs/loop.md).
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Sequence
+import inspect
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from trivium.engine import Engine
+from trivium import weights
+from trivium.errors import InputError, TriviumError
 from trivium.fleet import Rank
-from trivium.harness import Harness, refuse_silence
+from trivium.harness import Harness
+from trivium.loops.attempts import Attempts, Flight, Scored
+from trivium.loops.fresh import fresh
 from trivium.loops.run import Event
-from trivium.reward import Scorer, opinions, score
+from trivium.policy import Policy
+from trivium.reward import Scorer, opinions
 from trivium.trace import Sampling, Store, Task
 from trivium.train import Batch, Group, Learner
-from trivium.weights import publish
+
+STALE = 8
+"""Steps in a row without one fresh episode, after which the loop ends: the weights do not arrive."""
+
+COUNTS = ("episodes_rerun", "episodes_overtaken", "episodes_lost", "episodes_dropped")
+"""Numbers of a step that are summed over ranks; all others are means."""
+
+Source = AsyncIterator[tuple[list[Group], dict[str, float]]]
+
+Publish = Callable[[Any, int, Any, Sequence[int]], float | Awaitable[float]]
+"""How weights reach the policy: (network, version, subscriber, probe) -> the probe's gap, when the policy speaks with them.
+`weights.publish`, or a coroutine function that writes a version somewhere and waits until the subscriber has it."""
 
 
 async def rollouts(
     harness: Harness,
     tasks: Sequence[Task],
-    engine: Engine,
+    engine: Policy,
     scorer: Callable[[int], Scorer],
     *,
     groups: int,
@@ -37,56 +56,174 @@ async def rollouts(
     sampling: Sampling | None = None,
     store: Store | None = None,
     rank: Rank = Rank(),
-) -> AsyncIterator[tuple[list[Group], dict[str, float]]]:
+    max_lag: int = 0,
+    slots: int | None = None,
+    seconds: float = 3600.0,
+) -> Source:
     """The source: for each step this rank's share of `groups` tasks, `size` attempts of each, scored and stored, with
     their mean scores. Tasks are taken in order, around and around.
 
     `scorer` gives the scorer of a step (a reward may anneal). Ids and random streams follow from (seed, step, task,
-    sample), so a resumed run repeats itself. Raises PolicyError when the policy could not speak at all.
+    sample), so a resumed run repeats itself; a step that `store` has already is learned from again, not attempted again.
+
+    When step n is asked for, steps up to n + `max_lag` begin: their oldest tokens are of the version that is published then,
+    so at most `max_lag` versions old when they are learned from. At most `slots` episodes of this rank are under way (its
+    share of a step unless given), older steps first. Steps come in order; the slow episodes of the first are overtaken when
+    `max_lag` whole steps wait behind them: cancelled and counted. An attempt has `seconds`; one that a dead policy or the
+    deadline ended is begun anew, up to three times, and then left out of its group, counted. Raises PolicyError when
+    the policy could not speak in any attempt of a step.
     """
-    for step in range(first, steps):
-        started = time.perf_counter()
-        chosen = rank.share([tasks[(step * groups + number) % len(tasks)] for number in range(groups)])
-        attempts = [
-            harness.run(
-                task, engine, sample=sample, seed=seed * 1_000_003 + step, id=f"rl/{step}/{task.id}/{sample}", sampling=sampling
-            )
-            for task in chosen
-            for sample in range(size)
-        ]
-        episodes = await asyncio.gather(*attempts)
-        refuse_silence(episodes)
-        current = scorer(step)
-        scores = await score(episodes, current)
-        if store:
-            named = getattr(current, "__name__", type(current).__name__)
-            store.write(episodes, [s for e, found in zip(episodes, scores, strict=True) for s in opinions(e.id, found, named)])
-        made = [
-            Group(task.id, episodes[at : at + size], [s["reward"] for s in scores[at : at + size]])
-            for task, at in zip(chosen, range(0, len(episodes), size), strict=True)
-        ]
-        yield made, {**means(scores), "rollout_seconds": time.perf_counter() - started}
+    if max_lag < 0:
+        raise InputError(f"max_lag counts versions: 0 or more, not {max_lag}")
+    asked = [_chosen(tasks, groups, step, rank) for step in range(first, steps)]
+    most = slots or max(1, size * max(map(len, asked), default=0))
+    attempts = Attempts(harness, engine, size, seed, sampling, asyncio.Semaphore(most), seconds)
+    made = _made_before(attempts, asked, first, store) if store else 0
+    for step in range(first, first + made):
+        yield _yielded(attempts.kept(step, asked[step - first], store), size, {})
+    flying: deque[Flight] = deque()
+    coming = first + made
+    try:
+        for step in range(first + made, steps):
+            while coming < min(steps, step + max_lag + 1):
+                flying.append(attempts.begin(coming, asked[coming - first], scorer(coming)))
+                coming += 1
+            await _land(flying, max_lag)
+            yield _landed(flying.popleft(), size, store)
+    finally:
+        await _cancel(flying)
+
+
+def _chosen(tasks: Sequence[Task], groups: int, step: int, rank: Rank) -> list[Task]:
+    """This rank's tasks of a step: by rule, so that ranks yield equally often and in one order."""
+    return rank.share([tasks[(step * groups + number) % len(tasks)] for number in range(groups)])
+
+
+def _made_before(attempts: Attempts, asked: Sequence[list[Task]], first: int, store: Store) -> int:
+    """How many steps from `first` on the store has already."""
+    missing = (number for number, chosen in enumerate(asked) if not attempts.kept(first + number, chosen, store))
+    return next(missing, len(asked))
+
+
+async def _land(flying: Sequence[Flight], max_lag: int) -> None:
+    """Wait for all attempts of the first flight, or until as many whole flights as the budget allows wait behind it: then
+    everything but its last attempts stands still, and they are overtaken."""
+    first, *behind = flying
+    others = [attempt for flight in behind for attempt in flight.attempts]
+    if not first.attempts:
+        return
+    whole = asyncio.ensure_future(asyncio.wait(first.attempts))
+    rest = asyncio.ensure_future(asyncio.wait(others)) if max_lag and len(behind) == max_lag and others else whole
+    try:
+        await asyncio.wait({whole, rest}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        whole.cancel()
+        rest.cancel()
+    if not all(attempt.done() for attempt in first.attempts):
+        first.overtake()
+        await asyncio.wait(first.attempts)
+
+
+def _landed(flight: Flight, size: int, store: Store | None):
+    """A flight's groups, kept in the store, with its numbers."""
+    found = flight.landed()
+    if store:
+        every, named = (
+            [pair for part in found for pair in part],
+            getattr(flight.scorer, "__name__", type(flight.scorer).__name__),
+        )
+        store.write([e for e, _ in every], [s for e, scores in every for s in opinions(e.id, scores, named)])
+    numbers = {"episodes_rerun": flight.reruns, "episodes_overtaken": flight.overtaken}
+    return _yielded(found, size, numbers | {"rollout_seconds": asyncio.get_running_loop().time() - flight.began})
+
+
+def _yielded(found: Sequence[list[Scored]], size: int, numbers: dict[str, float]):
+    """Groups in the order of tasks, and the means; what was asked for and did not come is counted as lost."""
+    groups = [Group(p[0][0].task.id, [e for e, _ in p], [s["reward"] for _, s in p]) for p in found if p]
+    scores = [found for part in found for _, found in part]
+    lost = len(found) * size - len(scores) - numbers.get("episodes_overtaken", 0)
+    return groups, {**means(scores), **numbers, "episodes_lost": lost}
+
+
+async def _cancel(flying: Sequence[Flight]) -> None:
+    """Nothing goes on behind the back of who left the loop."""
+    attempts = [attempt for flight in flying for attempt in flight.attempts]
+    for attempt in attempts:
+        attempt.cancel()
+    await asyncio.gather(*attempts, return_exceptions=True)
 
 
 async def rl(
-    source: AsyncIterator[tuple[list[Group], dict[str, float]]],
+    source: Source,
     learner: Learner,
-    engine: Engine,
+    engine: weights.Subscriber,
     probe: Sequence[int],
     *,
     first: int = 0,
     rank: Rank = Rank(),
+    max_lag: int = 0,
+    publish: Publish = weights.publish,
+    deadline: float = 3600.0,
+    publish_seconds: float = 300.0,
 ) -> AsyncIterator[Event]:
-    """Learn from each batch of the source, publish, and say what happened. Lag 0: the next batch is sampled from the
-    weights that this one made."""
-    step = first
-    async for groups, scores in source:
-        started = time.perf_counter()
-        done = await learner.step(Batch(groups))
-        gap = publish(learner.network, done.version, engine, probe)
-        step += 1
-        seconds = {"learn_seconds": time.perf_counter() - started, "publish_gap": gap}
-        yield Event("rl", step, {**together(rank, scores), **done.metrics, **seconds})
+    """Learn from each batch of the source, publish, and say what happened. With the source at lag 0 the next batch is
+    sampled from the weights that this one made.
+
+    An episode with a token more than `max_lag` versions older than the learner is dropped and counted. A publication that
+    does not arrive (a time-out, a lost connection) is counted, the policy goes on with its old weights and tokens say so,
+    and the next one makes up for it. No wait is longer than `deadline` seconds: then TriviumError, as when nothing fresh
+    arrives for STALE steps.
+    """
+    step, stale, why, now = first, 0, "", asyncio.get_running_loop().time
+    try:
+        while True:
+            asked = now()
+            batch = await in_time(anext(source, None), deadline, f"the batch of step {step}")
+            if batch is None:
+                return
+            groups, scores = batch
+            began = now()
+            groups, dropped = fresh(groups, learner.version, max_lag, learner.policies)
+            stale = stale + 1 if dropped and not groups else 0
+            if stale > STALE:
+                raise TriviumError(
+                    f"nothing fresh in {stale} steps: the policy does not get new weights ({why or 'unknown why'})"
+                )
+            done = await in_time(learner.step(Batch(groups)), deadline, f"the learner's step {step}")
+            published, why = await _publish(publish, learner, done.version, engine, probe, publish_seconds)
+            seconds = {"learn_seconds": now() - began, "wait_seconds": began - asked}
+            scores = await _together(rank, {**scores, "episodes_dropped": dropped})
+            step += 1
+            yield Event("rl", step, {**scores, **done.metrics, **seconds, **published})
+    finally:
+        if hasattr(source, "aclose"):
+            await source.aclose()
+
+
+async def _publish(publish: Publish, learner: Learner, version: int, engine, probe, seconds: float):
+    """The probe's gap, or why it did not arrive. The engine goes on meanwhile. LawError, for wrong weights, ends the run."""
+    try:
+        async with asyncio.timeout(seconds):
+            gap = publish(learner.network, version, engine, probe)
+            return {"publish_gap": await gap if inspect.isawaitable(gap) else gap, "publish_failed": 0.0}, ""
+    except OSError as error:  # a time-out is one of them
+        return {"publish_failed": 1.0}, str(error) or f"no answer in {seconds:g} s"
+
+
+async def in_time(awaited: Awaitable, seconds: float, what: str) -> Any:
+    """What is awaited, or TriviumError naming it when `seconds` have passed."""
+    try:
+        async with asyncio.timeout(seconds) as deadline:
+            return await awaited
+    except TimeoutError as error:
+        if deadline.expired():
+            raise TriviumError(f"{what} took longer than {seconds:g} s") from error
+        raise
+
+
+async def _together(rank: Rank, scores: dict[str, float]) -> dict[str, float]:
+    """Off the event loop where it waits for others, so that this rank's episodes go on."""
+    return together(rank, scores) if rank.size == 1 else await asyncio.to_thread(together, rank, scores)
 
 
 def means(scores: Sequence[dict[str, float]]) -> dict[str, float]:
@@ -96,5 +233,7 @@ def means(scores: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def together(rank: Rank, scores: dict[str, float]) -> dict[str, float]:
-    """Every rank's means as one."""
-    return means(rank.gather(scores))
+    """Every rank's means as one, and counts summed."""
+    every = rank.gather(scores)
+    counted = {name: float(sum(found[name] for found in every if name in found)) for name in COUNTS}
+    return {**means(every), **counted}
