@@ -1,0 +1,94 @@
+"""What the real soak kills: `python -m tests.loops.operate FOLDER`, the loop at lag 1 with a tiny model that is made there.
+
+It goes on from its last checkpoint, writes a line per step to ledger.jsonl, and ends at the next checkpoint once FOLDER/stop
+is there. Its engine breaks, and its publication fails, now and then, by a random stream of the process."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+from pathlib import Path
+
+from tests.conftest import make_tiny_model
+from tests.laws.walks import search_corpus
+from tests.loops.test_real import judge
+from trivium.engine import Engine
+from trivium.harness import Harness, Limits, Window, prune_chunks
+from trivium.loops import rl, rollouts
+from trivium.loops.run import write_text
+from trivium.nn import Network
+from trivium.policy import Renderer
+from trivium.trace import Sampling, Store, Task
+from trivium.train import CISPO, Batch, Checkpoints, Learner
+from trivium.weights import publish
+
+TASKS = [Task(f"t{number}", f"Find {number}.") for number in range(6)]
+GROUPS, SIZE, EVERY = 2, 4, 5
+
+
+class Ledger(Learner):
+    """Remembers which episodes each step learned from."""
+
+    learned: list[list[str]] = []
+
+    async def step(self, batch: Batch):
+        done = await super().step(batch)
+        self.learned.append([episode.id for group in batch.groups for episode in group.episodes])
+        return done
+
+
+class Fragile(Engine):
+    """Breaks in one of 1,000 steps."""
+
+    rng = random.Random()
+
+    def _step(self) -> None:
+        if self.rng.random() < 0.001:
+            raise RuntimeError("broken on purpose")
+        super()._step()
+
+
+async def flaky(network, version, engine, probe) -> float:
+    """One of ten publications does not arrive, and one of ten hangs before."""
+    luck = random.random()
+    await asyncio.sleep(60 if luck < 0.05 else 0.0)
+    if luck < 0.15:
+        raise ConnectionError("unplugged on purpose")
+    return publish(network, version, engine, probe)
+
+
+async def operate(folder: Path) -> None:
+    model, ledger = folder / "model", folder / "ledger.jsonl"
+    if not (model / "done").exists():
+        make_tiny_model(model)
+        (model / "done").touch()
+    config = Network.load(model).config
+    learner = Ledger(Network(config, seed=0), CISPO(), 1e-3)
+    checkpoints = Checkpoints(folder / "checkpoints")
+    loaded = checkpoints.load(learner) if checkpoints.folders() else None
+    first = loaded.user["step"] if loaded else 0
+    lines = ledger.read_text().splitlines()[:first] if ledger.exists() else []
+    write_text(ledger, "".join(f"{line}\n" for line in lines))
+    engine = Fragile(Network(config, seed=0), renderer=Renderer.load(model), slots=GROUPS * SIZE, context=900)
+    probe = list(range(40))
+    publish(learner.network, learner.version, engine, probe)
+    harness = Harness([search_corpus, prune_chunks], Window(900), "Search.", Limits(turns=3), specs=False)
+    source = rollouts(
+        harness, TASKS, engine, lambda step: judge, groups=GROUPS, size=SIZE, steps=1_000_000, first=first, max_lag=1,
+        sampling=Sampling(max_tokens=24), store=Store(folder / "episodes.db"), seconds=60,
+    )  # fmt: skip
+    line = rl(source, learner, engine, probe, first=first, max_lag=1, publish=flaky, publish_seconds=2, deadline=120)
+    async for event in line:
+        with open(ledger, "a") as file:
+            file.write(json.dumps({"learned": learner.learned[-1], "metrics": event.metrics}) + "\n")
+        if event.step % EVERY == 0:
+            checkpoints.save(learner, {"step": event.step})
+            if (folder / "stop").exists():
+                await line.aclose()
+                return
+
+
+if __name__ == "__main__":
+    asyncio.run(operate(Path(sys.argv[1])))
