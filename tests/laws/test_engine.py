@@ -203,7 +203,13 @@ def test_a_cleared_cache_is_as_good_as_new(tiny_model):
     from trivium.engine.cache import Cache
 
     used, fresh = (Cache(AutoConfig.from_pretrained(tiny_model), 4, 64, torch.float32) for _ in range(2))
-    for slot in [used.lease([n, n + 1]) for n in range(3)][::-1]:
-        used.release(slot)
+    for lease in [used.lease([n, n + 1], 100) for n in range(3)][::-1]:
+        used.extend(lease, [1] * (40 + 30 * lease.slot))
+        used.release(lease)
     used.clear()
-    assert [used.lease([n]) for n in range(4)] == [fresh.lease([n]) for n in range(4)]
+
+    def begin(cache):
+        leases = [cache.lease([n], 10) for n in range(4)]
+        return [(lease.slot, cache.extend(lease, [n])) for n, lease in enumerate(leases)]
+
+    assert begin(used) == begin(fresh)

@@ -1,87 +1,256 @@
-"""Keys and values of many contexts: one slot each, found again by longest common prefix, copied where a prefix is shared."""
+"""A prefix tree of pages: keys and values of token runs, computed once for all whose context begins with them.
+
+A page holds up to PAGE tokens of one context. Its children continue it, each from some position inside it, so a context
+is a path of (page, how many of its tokens count). Contexts meet in the pages of what they share: the rollouts of a group
+in their prompt, a turn in the turns before it, a pruned context in what stands before its first cut. Pages are numbered,
+the lowest free number is taken first, and only the order of requests decides who gets which (law 11).
+"""
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 
-MARGIN = 256
-"""Room behind each slot's last position, for the padding that a batch of unequal rows writes there."""
+PAGE = 64
+"""Tokens of a page. Decoding is as fast with 64 as with 128 or 256 (docs/engine.md), and 64 wastes least at the ends."""
+WORTH = 32
+"""A page is shared where it stands from this many common tokens on; fewer are copied into the context's own page."""
+
+
+@dataclass(slots=True, eq=False)
+class Page:
+    """`tokens` stand at positions `start`, `start + 1`, ...; `users` running contexts read it, `open`: one of
+    them writes on."""
+
+    number: int
+    start: int
+    parent: Page | None
+    tokens: list[int] = field(default_factory=list)
+    children: list[Page] = field(default_factory=list)
+    users: int = 0
+    open: bool = False
+    used: int = 0
+
+    def reach(self, tokens: list[int]) -> int:
+        """The position up to which this page agrees with `tokens`."""
+        wanted = tokens[self.start : self.start + len(self.tokens)]
+        if wanted == self.tokens:
+            return self.start + len(wanted)
+        pairs = enumerate(zip(wanted, self.tokens, strict=False))
+        return self.start + next((n for n, (a, b) in pairs if a != b), len(wanted))
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """What a running request holds: its path (`numbers`: the pages' numbers, `counts`: their tokens that count), `length`
+    tokens in all, the page that it `writes`, and `promised` pages that it may still take."""
+
+    slot: int
+    promised: int
+    writes: Page | None = None
+    pages: list[Page] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    length: int = 0
+
+    def add(self, page: Page, count: int) -> None:
+        self.pages.append(page)
+        self.numbers.append(page.number)
+        self.counts.append(count)
+        self.length += count
+        page.users += 1
+
+    def drop(self) -> Page:
+        """Without its last page."""
+        page = self.pages.pop()
+        self.numbers.pop()
+        self.length -= self.counts.pop()
+        return page
 
 
 class Cache:
-    """`slots` contexts of up to `context` tokens. A slot outlives its request, so that the next turn finds its past here.
+    """Room for `tokens` tokens of any contexts, at most `slots` of them running at once, each of at most `context`.
 
-    `keys[layer]`, `values[layer]`: float [slots, Hkv, context + MARGIN, D]. `tokens` int32 [slots, context] and `lengths`
-    int64 [slots] say what each slot holds; everything was computed under the engine's present weights (a new version
-    clears it, so that every prefix is of one version and law 4 holds for every token).
+    `keys[layer]`, `values[layer]`: [pages, Hkv, PAGE, D]. All was computed under the engine's present weights: a new
+    version clears it, so that every prefix is of one version and law 4 holds for every token. Memory is taken from the
+    system when it is first written, and never more than these pages: whoever does not fit waits, and what nobody has
+    used for longest goes first.
     """
 
-    def __init__(self, config, slots: int, context: int, dtype: torch.dtype) -> None:
+    def __init__(self, config, slots: int, context: int, dtype: torch.dtype, tokens: int | None = None) -> None:
         head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        shape = (slots, config.num_key_value_heads, context + MARGIN, head)
-        self.keys = [torch.zeros(shape, dtype=dtype) for _ in range(config.num_hidden_layers)]
-        self.values = [torch.zeros(shape, dtype=dtype) for _ in range(config.num_hidden_layers)]
-        self.tokens = np.zeros((slots, context), np.int32)
-        self.lengths = np.zeros(slots, np.int64)
+        self.context = context
+        self.size = -(-(tokens or slots * context) // PAGE) + 2 * slots  # each context leaves two pages half full
+        self.group = config.num_attention_heads // config.num_key_value_heads  # query heads that share keys
+        shape = (self.size, config.num_key_value_heads, PAGE, head)
+        self.keys = [_zeros(shape, dtype) for _ in range(config.num_hidden_layers)]
+        self.values = [_zeros(shape, dtype) for _ in range(config.num_hidden_layers)]
         self.leased = np.zeros(slots, bool)
-        self._used = np.zeros(slots, np.int64)
-        self._clock = 0
         self.reused = 0
         self.computed = 0
-
-    @property
-    def context(self) -> int:
-        return self.tokens.shape[1]
-
-    def shared(self, tokens: Sequence[int]) -> np.ndarray:
-        """int64 [slots]: how long a prefix of `tokens` each slot holds."""
-        wanted = np.asarray(tokens, np.int32)
-        differs = self.tokens[:, : len(wanted)] != wanted
-        first = np.where(differs.any(1), differs.argmax(1), len(wanted))
-        return np.minimum(first, self.lengths)
-
-    def lease(self, tokens: Sequence[int]) -> int | None:
-        """A slot for `tokens`, holding already the longest prefix that any slot has; None when all are taken.
-
-        The slot that has it is taken over when it is free and little else would be lost; otherwise its prefix is copied
-        into the slot that was used longest ago (a copy costs next to nothing: prototype.md A4).
-        """
-        free = np.flatnonzero(~self.leased)
-        if not len(free):
-            return None
-        # the last token's logits are always computed, so that a request never finds its whole prompt here
-        shared = np.minimum(self.shared(tokens), len(tokens) - 1)
-        donor = int(np.lexsort((self.leased, -shared))[0])
-        length = int(shared[donor])
-        slot = donor if not self.leased[donor] and 2 * length >= self.lengths[donor] else int(free[self._used[free].argmin()])
-        if slot != donor and length:
-            for layer in (*self.keys, *self.values):
-                layer[slot, :, :length] = layer[donor, :, :length]
-            self.tokens[slot, :length] = self.tokens[donor, :length]
-        self.lengths[slot] = length
-        self.leased[slot] = True
-        self.reused += length
-        return slot
-
-    def wrote(self, slot: int, tokens: Sequence[int]) -> None:
-        """The keys and values of `tokens` now follow what the slot held."""
-        start = int(self.lengths[slot])
-        self.tokens[slot, start : start + len(tokens)] = tokens
-        self.lengths[slot] = start + len(tokens)
-        self.computed += len(tokens)
-
-    def release(self, slot: int) -> None:
-        """Its request is done; what it holds stays until somebody needs the room."""
-        self.leased[slot] = False
-        self._clock += 1
-        self._used[slot] = self._clock
+        self.evicted = 0
+        self.clear()
 
     def clear(self) -> None:
-        """As new: what slots held is not true under new weights, and whom they served may not decide who gets which. Slots
-        order a batch, and a batch's order its last bits: a resumed run, whose engine has no past, must agree with them."""
-        self.lengths[:] = 0
-        self._used[:] = 0
+        """As new: what pages hold is not true under new weights, and whom they served may not decide who gets which. Pages
+        order a batch's sums, and so their last bits: a resumed run, whose engine has no past, must agree with them."""
+        self.leased[:] = False
+        self._root = Page(-1, 0, None)
+        self._free = list(range(self.size))
+        self._idle: list[tuple[int, int, Page]] = []
+        self._resting = 0  # pages that nobody uses
+        self._promised = 0
         self._clock = 0
+
+    def held(self, tokens: list[int]) -> int:
+        """How many of the first tokens are here already."""
+        return sum(count for _, count in self._find(tokens))
+
+    def lease(self, tokens: list[int], grow: int) -> Lease | None:
+        """A lease for `tokens` and `grow` more, holding what is here of them; None when slots or pages do not suffice.
+
+        The last token is never held: its logits are wanted.
+        """
+        free = np.flatnonzero(~self.leased)
+        path = self._find(tokens[:-1])
+        if not self._fits(path, need := self._need(path, len(tokens) + grow)):
+            if self.leased.any():
+                return None
+            path, need = [], -(-(len(tokens) + grow) // PAGE)  # alone, and still too much: what is here makes room
+        if not len(free):
+            return None
+        lease = Lease(int(free[0]), need)
+        self.leased[lease.slot] = True
+        self._promised += need
+        self._resting -= sum(not page.users for page, _ in path)
+        for page, count in path:
+            lease.add(page, count)
+        self.reused += lease.length
+        if path:
+            self._settle(lease)
+        return lease
+
+    def extend(self, lease: Lease, tokens: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Where the keys and values of the next tokens go: page numbers and places inside them, one per token."""
+        numbers, places, done = [], [], 0
+        while done < len(tokens):
+            page = lease.writes or self._page(lease, lease.length)
+            here = len(page.tokens)
+            take = min(PAGE - here, len(tokens) - done)
+            page.tokens.extend(tokens[done : done + take])
+            if here + take == PAGE:
+                page.open, lease.writes = False, None
+            numbers += [page.number] * take
+            places += range(here, here + take)
+            lease.counts[-1] += take
+            lease.length += take
+            done += take
+        self.computed += len(tokens)
+        return numbers, places
+
+    def release(self, lease: Lease) -> None:
+        """Its request is done; what it holds stays until somebody needs the room."""
+        self.leased[lease.slot] = False
+        self._promised -= lease.promised
+        self._clock += 1
+        if lease.writes:
+            lease.writes.open = False
+        for page in reversed(lease.pages):
+            self._leave(page)
+
+    def _find(self, tokens: list[int]) -> list[tuple[Page, int]]:
+        """The path of pages that agrees with `tokens` furthest."""
+        path: list[tuple[Page, int]] = []
+        page, position = self._root, 0
+        while True:
+            found, reach = None, position
+            for child in page.children:
+                if child.start <= position < len(tokens) and child.tokens[0] == tokens[child.start]:
+                    if (far := child.reach(tokens)) > reach:
+                        found, reach = child, far
+            if found is None:
+                return path
+            if path:
+                path[-1] = (page, found.start - page.start)
+            path.append((found, reach - found.start))
+            page, position = found, reach
+
+    def _need(self, path: list[tuple[Page, int]], end: int) -> int:
+        """Pages that a context of `end` tokens takes beyond its path."""
+        page, count = path[-1] if path else (self._root, 0)
+        own = _writable(page, count) or count < WORTH
+        start = page.start if own else page.start + count
+        return max(0, -(-(end - start) // PAGE) - _writable(page, count))
+
+    def _fits(self, path: list[tuple[Page, int]], need: int) -> bool:
+        waking = sum(not page.users for page, _ in path)
+        return len(self._free) + self._resting - waking - self._promised >= need
+
+    def _settle(self, lease: Lease) -> None:
+        """Decide what becomes of the last page found: written on, shared as it is, or the few tokens of it copied."""
+        page, count = lease.pages[-1], lease.counts[-1]
+        if _writable(page, count):
+            page.open, lease.writes = True, page
+        elif count < WORTH:
+            lease.drop()
+            own = self._page(lease, page.start)
+            for layer in (*self.keys, *self.values):
+                layer[own.number, :, :count] = layer[page.number, :, :count]
+            own.tokens = page.tokens[:count]
+            lease.counts[-1] = count
+            lease.length += count
+            self._leave(page)
+
+    def _page(self, lease: Lease, start: int) -> Page:
+        """A new page of this lease, open to be written."""
+        if not self._free:
+            self._evict()
+        parent = lease.pages[-1] if lease.pages else self._root
+        page = Page(heapq.heappop(self._free), start, parent, open=True)
+        parent.children.append(page)
+        lease.add(page, 0)
+        lease.writes = page
+        lease.promised -= 1
+        self._promised -= 1
+        return page
+
+    def _leave(self, page: Page) -> None:
+        page.users -= 1
+        page.used = self._clock
+        if not page.users:
+            self._resting += 1
+            self._rest(page)
+
+    def _rest(self, page: Page) -> None:
+        """Nobody uses it; from when nothing continues it either, it may go."""
+        if not page.users and not page.children and page.parent:
+            heapq.heappush(self._idle, (page.used, page.number, page))
+
+    def _evict(self) -> None:
+        """Give up the page that nobody has used for longest; a lease's promise says that there is one."""
+        while True:
+            used, _, page = heapq.heappop(self._idle)
+            if not page.users and not page.children and page.used == used and page.parent:
+                break
+        parent, page.parent = page.parent, None
+        parent.children.remove(page)
+        heapq.heappush(self._free, page.number)
+        self._resting -= 1
+        self.evicted += 1
+        if parent is not self._root:
+            self._rest(parent)
+
+
+def _writable(page: Page, count: int) -> bool:
+    """Whether a context with `count` of the page's tokens may go on in it."""
+    return count == len(page.tokens) < PAGE and not page.open and page.parent is not None
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Zeros whose memory the system gives when it is first written (torch.zeros writes all of it at once)."""
+    size = int(np.prod(shape)) * dtype.itemsize
+    return torch.from_numpy(np.zeros(size, np.uint8)).view(dtype).view(shape)

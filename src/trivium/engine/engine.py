@@ -1,7 +1,8 @@
-"""The engine: admits requests, computes what their slots lack, draws a token for each, and lets the finished ones go.
+"""The engine: admits requests, computes what they lack, draws a token for each that lacks nothing, lets the finished go.
 
-Between two steps it yields to the event loop, so requests join and leave while others go on. Everything it does is
-decided by the order of requests and not by time: with tools that answer at once, equal runs batch equally (law 11).
+One forward pass a step, for those who speak and those who read their prompts together. Between two steps it yields to the
+event loop, so requests join and leave while others go on. Everything it does is decided by the order of requests and not
+by time: with tools that answer at once, equal runs batch equally (law 11).
 """
 
 from __future__ import annotations
@@ -12,24 +13,24 @@ from pathlib import Path
 
 import torch
 
-from trivium.engine.cache import MARGIN, Cache
+from trivium.engine.cache import WORTH, Cache
 from trivium.engine.request import Request
 from trivium.engine.sample import sample
-from trivium.engine.view import Slots
+from trivium.engine.view import Contexts
 from trivium.errors import InputError, PolicyError, Unsupported
 from trivium.nn import Network
 from trivium.policy import Renderer, Reply, View
 from trivium.trace import Sampling
 
-_TOKENS = 4096  # of one forward pass: what fits the caches of a small machine
-_GATHER = 4  # requests worth a prefill of their own while others decode
+_TOKENS = 1024  # read in one forward pass: what fits the caches of a small machine
 
 
 class Engine:
     """A Policy with weights of its own.
 
     `model` is a model folder (or name), or a Network to speak with; `slots` how many requests run at once, `context` how
-    long one may grow. `version` numbers the weights; `load` replaces them.
+    long one may grow, `memory` how many tokens of keys and values are kept (default: slots x context). `version` numbers
+    the weights; `load` replaces them. Whoever finds no slot or no memory waits for its turn.
     """
 
     def __init__(
@@ -40,6 +41,7 @@ class Engine:
         name: str = "agent",
         slots: int = 64,
         context: int = 1024,
+        memory: int | None = None,
         version: int = 0,
     ) -> None:
         self.network = model if isinstance(model, Network) else Network.load(model)
@@ -50,7 +52,10 @@ class Engine:
         limit = getattr(self.network.config, "max_position_embeddings", context)
         if context > limit:
             raise InputError(f"the context of {context} tokens is longer than this model's {limit}")
-        self.cache = Cache(self.network.config, slots, context, self.network.head.weight.dtype)
+        if memory is not None and memory < context:
+            raise InputError(f"a memory of {memory} tokens does not hold one context of {context}")
+        self.slots = slots
+        self.cache = Cache(self.network.config, slots, context, self.network.head.weight.dtype, memory)
         self._waiting: list[Request] = []
         self._running: list[Request] = []
         self._driver: asyncio.Task | None = None
@@ -74,6 +79,13 @@ class Engine:
         """Take over new weights between two steps. Requests under way go on under them, their past computed anew."""
         self.network.load_state(state)
         self.version = version
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all keys and values: what comes next begins as in a new engine. Requests under way queue again, first."""
+        for request in self._running:
+            request.lease = None
+        self._waiting[:0], self._running = self._running, []
         self.cache.clear()
 
     def digest(self) -> str:
@@ -84,10 +96,9 @@ class Engine:
     def score(self, tokens: Sequence[int]) -> torch.Tensor:
         """Logprobs float32 [len - 1] of each token of a probe given those before it, as this engine computes them."""
         run = torch.tensor(list(tokens))
-        slots, starts = torch.tensor([0]), torch.tensor([0])
         scratch = Cache(self.network.config, 1, len(tokens), self.network.head.weight.dtype)
-        view = Slots(scratch, slots, starts, len(tokens))
-        hidden = self.network.hidden(run[None], view.positions, view)[0]
+        view = Contexts(scratch, [scratch.lease(list(tokens), 0)], [list(tokens)])
+        hidden = self.network.hidden(run, view.positions, view)
         return self.network.logprobs(hidden[:-1], run[1:])[0]
 
     async def _drive(self) -> None:
@@ -100,80 +111,70 @@ class Engine:
                 if not request.done.done():
                     request.done.set_exception(PolicyError(f"the engine broke: {type(error).__name__}: {error}"))
             self._waiting, self._running = [], []
-            self.cache.leased[:] = False
             self.cache.clear()
             raise
 
     @torch.inference_mode()
     def _step(self) -> None:
-        """Admit who waits, if enough do to be worth a pass; then one token for everybody who runs."""
+        """Admit who waits; compute one pass of what is lacking; one token for everybody who then lacks nothing."""
         self._drop_cancelled()
-        while self._waiting and (len(self._waiting) >= _GATHER or len(self._running) <= len(self._waiting)):
-            if not self._admit():
-                break
-        if self._running:
-            self._advance(self._running)
+        self._admit()
+        speak = [request for request in self._running if request.lacks == 1]
+        read, parts = self._readers()
+        if speak or read:
+            self._forward([*speak, *read], [*(request.tokens[-1:] for request in speak), *parts])
 
-    def _admit(self) -> bool:
-        """One wave of waiting requests, prefilled. Who shares more with another of the wave than with any slot waits for
-        the next wave and finds that prefix computed: a group's prompt is computed once."""
-        wave: list[Request] = []
+    def _admit(self) -> None:
+        """Those who wait, in their order, as long as slots and pages last. Who shares more with another that is still
+        reading than with the cache lets it go first: a group's prompt is computed once."""
+        reading = [request for request in self._running if request.lacks > 1]
         for request in list(self._waiting):
-            held = int(self.cache.shared(request.tokens).max())
-            if any(_common(request.tokens, other.tokens) > max(held, 8) for other in wave):
+            if self.cache.leased.all():
+                return
+            enough = self.cache.held(request.tokens) + WORTH if reading else 0
+            if any(request.follows(other, enough) for other in reading):
                 continue
-            slot = self.cache.lease(request.tokens)
-            if slot is None:
-                break
-            request.slot = slot
-            wave.append(request)
+            request.lease = self.cache.lease(request.tokens, request.grow)
+            if request.lease is None:
+                return
             self._waiting.remove(request)
-        if wave:
-            self._advance(wave)
-        self._running += [request for request in wave if not request.done.done()]
-        self._running.sort(key=lambda request: request.slot)
-        return bool(wave)
+            self._running.append(request)
+            if request.lacks > 1:
+                reading.append(request)
 
-    def _advance(self, requests: list[Request]) -> None:
-        """Compute all that these requests' slots lack, and draw one token for each."""
-        short = sorted(requests, key=lambda r: (len(r.tokens) - self.cache.lengths[r.slot], r.slot))
-        while short:
-            new = len(short[-1].tokens) - int(self.cache.lengths[short[-1].slot])
-            batch, short = short[-max(1, _TOKENS // new) :], short[: -max(1, _TOKENS // new)]
-            self._forward(sorted(batch, key=lambda request: request.slot), new)
+    def _readers(self) -> tuple[list[Request], list[list[int]]]:
+        """Requests that lack more than a token, first come first served, and what of it this pass computes."""
+        room, readers, parts = _TOKENS, [], []
+        for request in self._running:
+            if (lacks := request.lacks) > 1 and room > 2:
+                # a rest of one token is left with the last that is not: a row of one token is a speaker's
+                part = min(lacks, room) - (lacks - room == 1)
+                start = request.lease.length
+                readers.append(request)
+                parts.append(request.tokens[start : start + part])
+                room -= part
+        return readers, parts
 
-    def _forward(self, batch: list[Request], new: int) -> None:
-        """Rows of up to `new` tokens, in pieces short enough for the margin behind the slots."""
-        while new > MARGIN:
-            self._compute([r for r in batch if self._lacks(r) > MARGIN], MARGIN)
-            new = max(self._lacks(request) for request in batch)
-        hidden = self._compute(batch, new)
-        logits = self.network.logits(hidden)
+    def _forward(self, batch: list[Request], parts: list[list[int]]) -> None:
+        view = Contexts(self.cache, [request.lease for request in batch], parts)
+        run = torch.tensor([token for part in parts for token in part])
+        hidden = self.network.hidden(run, view.positions, view)
+        last = torch.tensor([len(part) for part in parts]).cumsum(0) - 1
+        ready = [row for row, request in enumerate(batch) if not request.lacks]
+        if ready:
+            self._draw([batch[row] for row in ready], hidden[last[ready]])
+
+    def _draw(self, batch: list[Request], hidden: torch.Tensor) -> None:
         draws = torch.tensor([request.draw for request in batch], dtype=torch.float64)
-        drawn = sample(logits, [request.sampling for request in batch], draws)
+        drawn = sample(self.network.logits(hidden), [request.sampling for request in batch], draws)
         for request, token, logprob, kept in zip(batch, *(x.tolist() for x in drawn), strict=True):
             request.hear(token, logprob, kept, self.version)
             if request.ended(self.renderer.stop_tokens):
                 self._finish(request)
 
-    def _lacks(self, request: Request) -> int:
-        return len(request.tokens) - int(self.cache.lengths[request.slot])
-
-    def _compute(self, batch: list[Request], new: int) -> torch.Tensor:
-        """Extend each slot by up to `new` of its request's tokens; the hidden state [B, d] of each one's last."""
-        starts = [int(self.cache.lengths[request.slot]) for request in batch]
-        parts = [r.tokens[start : start + new] for r, start in zip(batch, starts, strict=True)]
-        padded = torch.tensor([part + [0] * (new - len(part)) for part in parts])
-        view = Slots(self.cache, torch.tensor([r.slot for r in batch]), torch.tensor(starts), new)
-        hidden = self.network.hidden(padded, view.positions, view)
-        for request, part in zip(batch, parts, strict=True):
-            self.cache.wrote(request.slot, part)
-        return hidden[torch.arange(len(batch)), torch.tensor([len(part) - 1 for part in parts])]
-
     def _finish(self, request: Request) -> None:
-        self.cache.release(request.slot)
-        if request in self._running:
-            self._running.remove(request)
+        self.cache.release(request.lease)
+        self._running.remove(request)
         if not request.done.done():
             request.done.set_result(None)
 
@@ -181,10 +182,3 @@ class Engine:
         self._waiting = [request for request in self._waiting if not request.done.cancelled()]
         for request in [request for request in self._running if request.done.cancelled()]:
             self._finish(request)
-
-
-def _common(a: Sequence[int], b: Sequence[int]) -> int:
-    for position, (x, y) in enumerate(zip(a, b, strict=False)):
-        if x != y:
-            return position
-    return min(len(a), len(b))

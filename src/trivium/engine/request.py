@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from blake3 import blake3
 
+from trivium.engine.cache import Lease
 from trivium.trace import Sampling
 
 
@@ -21,7 +22,7 @@ class Request:
     sampling: Sampling
     draws: np.ndarray
     done: asyncio.Future
-    slot: int = -1
+    lease: Lease | None = None
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     kept: list[float] = field(default_factory=list)
@@ -35,6 +36,23 @@ class Request:
     @property
     def drawn(self) -> int:
         return len(self.tokens) - self.prompt
+
+    @property
+    def grow(self) -> int:
+        """Tokens that it may still draw."""
+        return self.sampling.max_tokens - self.drawn
+
+    @property
+    def lacks(self) -> int:
+        """Tokens whose keys and values are not computed yet: one while it speaks."""
+        return len(self.tokens) - self.lease.length
+
+    def follows(self, other: Request, length: int) -> bool:
+        """Whether more than the first `length` tokens of both are the same."""
+        mine, its = self.tokens, other.tokens
+        if len(mine) <= length or len(its) <= length or mine[length] != its[length]:
+            return False
+        return mine[: length + 1] == its[: length + 1]
 
     @property
     def draw(self) -> float:
