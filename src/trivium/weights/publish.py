@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -9,13 +10,15 @@ import torch
 
 from trivium.errors import LawError
 from trivium.nn import Network, Packed
+from trivium.nn.network import digest
+from trivium.weights.store import Probe
 
 TOLERANCE = 1e-3
 """Nats between the learner's and the engine's logprobs of a probe token. In float32 on a CPU they differ by 1e-5; a
 wrong layer differs by more than 0.1."""
 
 
-class Subscriber(Protocol):
+class Receiver(Protocol):
     """Who speaks with published weights: an engine here, a server elsewhere."""
 
     version: int
@@ -27,25 +30,45 @@ class Subscriber(Protocol):
     def score(self, tokens: Sequence[int]) -> torch.Tensor: ...
 
 
-def publish(network: Network, version: int, subscriber: Subscriber, probe: Sequence[int]) -> float:
-    """Give `network`'s weights to `subscriber` as `version` and return the probe's largest logprob gap.
+def publish(network: Network, version: int, receiver: Receiver, probe: Sequence[int]) -> float:
+    """Give `network`'s weights to `receiver` as `version` and return the probe's largest logprob gap.
 
-    No weights on trust (law 10): raises LawError unless the digest of the tensors that the subscriber holds is the
+    No weights on trust (law 10): raises LawError unless the digest of the tensors that the receiver holds is the
     published one, its logprobs on `probe` are within TOLERANCE of the learner's, and nearer to them than the old ones were.
     A well-known server's hot reload says yes and serves the old weights (ecosystem.md, fact 2).
     """
-    wanted = _probe(network, probe)
-    before = (subscriber.score(probe) - wanted).abs().max().item()
-    subscriber.load(network.state(), version)
-    if subscriber.digest() != network.digest():
+    return deliver(network.state(), version, receiver, Probe(list(probe), probed(network, probe).tolist()))
+
+
+def deliver(state: dict[str, torch.Tensor], version: int, receiver: Receiver, probe: Probe | None) -> float:
+    """`publish` of a state with the logprobs that it should give; without a probe only the digest is checked (gap 0).
+
+    A receiver in float32 may hold a bfloat16 state: widening changes no value, and the digest is that of the widened one.
+    """
+    before = _gap(receiver, probe)
+    receiver.load(state, version)
+    if receiver.digest() not in (digest(state), digest(_widened(state))):
         raise LawError(f"version {version} was published, but the subscriber holds other weights")
-    gap = (subscriber.score(probe) - wanted).abs().max().item()
+    gap = _gap(receiver, probe)
     if gap > TOLERANCE or gap > max(before, TOLERANCE / 10):
         raise LawError(f"version {version}: the subscriber's logprobs are {gap:.2g} from the learner's (before: {before:.2g})")
     return gap
 
 
+def _gap(receiver: Receiver, probe: Probe | None) -> float:
+    """NaN counts as infinitely far."""
+    if probe is None:
+        return 0.0
+    gap = (receiver.score(probe.tokens) - torch.tensor(probe.logprobs)).abs().max().item()
+    return gap if gap == gap else math.inf
+
+
+def _widened(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: t.float() if t.dtype in (torch.bfloat16, torch.float16) else t for name, t in state.items()}
+
+
 @torch.inference_mode()
-def _probe(network: Network, tokens: Sequence[int]) -> torch.Tensor:
+def probed(network: Network, tokens: Sequence[int]) -> torch.Tensor:
+    """Logprobs float32 [len - 1] of a probe's tokens, as the learner computes them."""
     run, view = torch.tensor(list(tokens)), Packed([len(tokens)])
     return network.logprobs(network.hidden(run, view.positions, view)[:-1], run[1:])[0]
