@@ -13,6 +13,7 @@ import asyncio
 import inspect
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -75,18 +76,18 @@ async def rollouts(
     """
     if max_lag < 0:
         raise InputError(f"max_lag counts versions: 0 or more, not {max_lag}")
-    asked = [_chosen(tasks, groups, step, rank) for step in range(first, steps)]
-    most = slots or max(1, size * max(map(len, asked), default=0))
+    asked = partial(_chosen, tasks, groups, rank)
+    most = slots or max(1, size * len(rank.share(range(groups))))
     attempts = Attempts(harness, engine, size, seed, sampling, asyncio.Semaphore(most), seconds)
-    made = _made_before(attempts, asked, first, store) if store else 0
-    for step in range(first, first + made):
-        yield _yielded(attempts.kept(step, asked[step - first], store), size, {})
+    coming = first
+    while store and coming < steps and (kept := attempts.kept(coming, asked(coming), store)):
+        coming += 1
+        yield _yielded(kept, size, {})
     flying: deque[Flight] = deque()
-    coming = first + made
     try:
-        for step in range(first + made, steps):
+        for step in range(coming, steps):
             while coming < min(steps, step + max_lag + 1):
-                flying.append(attempts.begin(coming, asked[coming - first], scorer(coming)))
+                flying.append(attempts.begin(coming, asked(coming), scorer(coming)))
                 coming += 1
             await _land(flying, max_lag)
             yield _landed(flying.popleft(), size, store)
@@ -94,15 +95,9 @@ async def rollouts(
         await _cancel(flying)
 
 
-def _chosen(tasks: Sequence[Task], groups: int, step: int, rank: Rank) -> list[Task]:
+def _chosen(tasks: Sequence[Task], groups: int, rank: Rank, step: int) -> list[Task]:
     """This rank's tasks of a step: by rule, so that ranks yield equally often and in one order."""
     return rank.share([tasks[(step * groups + number) % len(tasks)] for number in range(groups)])
-
-
-def _made_before(attempts: Attempts, asked: Sequence[list[Task]], first: int, store: Store) -> int:
-    """How many steps from `first` on the store has already."""
-    missing = (number for number, chosen in enumerate(asked) if not attempts.kept(first + number, chosen, store))
-    return next(missing, len(asked))
 
 
 async def _land(flying: Sequence[Flight], max_lag: int) -> None:
