@@ -96,7 +96,8 @@ def _unpacked(body: Body, old: State | None) -> State:
             bits = _bits(before).copy()
             bits[places] += _unzigzag(part)
             part = bits
-        made[tensor.name] = torch.from_numpy(part.copy()).view(dtype).reshape(tensor.shape)
+        made[tensor.name] = torch.empty(tensor.shape, dtype=dtype)
+        _bits(made[tensor.name])[:] = part
     return made
 
 

@@ -1,0 +1,222 @@
+"""From a publisher to a subscriber through a store: exact, late, torn, collected, killed, never waiting for ever."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+
+from trivium.errors import CorruptError, LawError
+from trivium.nn.network import digest
+
+pytest.importorskip("obstore")
+
+from trivium.weights import Publisher, Subscriber, Unreachable
+from trivium.weights.store import MANIFEST
+
+_NAMES = itertools.count()
+
+
+@pytest.fixture
+def url() -> str:
+    return f"memory://test{next(_NAMES)}"
+
+
+def states(count: int, size: int = 2000):
+    """Weights as an optimizer moves them: a few bf16 values change at each version."""
+    generator = torch.Generator().manual_seed(0)
+    master = {"a.weight": 0.02 * torch.randn(size, generator=generator), "b": torch.randn(3, 5, generator=generator)}
+    for _ in range(count):
+        master = {k: t + 1e-6 * torch.randn(t.shape, generator=generator).sign() for k, t in master.items()}
+        yield {name: tensor.bfloat16() for name, tensor in master.items()}
+
+
+def test_fifty_versions_are_exact_for_followers_and_latecomers_and_those_who_skip(url):
+    publisher, follower, skipper = Publisher(url, every=10), Subscriber(url), Subscriber(url)
+    assert follower.sync() is None
+    for version, state in enumerate(states(50), 1):
+        entry = publisher.send(state, version)
+        assert (entry.base is None) == (version % 10 == 1)
+        assert follower.sync().digest == digest(state) == digest(follower.held.state)
+        assert Subscriber(url).sync().digest == digest(state)
+        if version % 7 == 0:
+            assert skipper.sync().digest == digest(state)
+    assert skipper.sync().version == 50
+
+
+def test_a_follower_reads_deltas_only_and_nothing_when_there_is_no_news(url):
+    publisher, follower = Publisher(url), Subscriber(url)
+    read, fetch = [], follower.objects.fetch
+    follower.objects.fetch = lambda entry: (read.append(entry.version), fetch(entry))[1]
+    for version, state in enumerate(states(4), 1):
+        publisher.send(state, version)
+        follower.sync()
+        follower.sync()
+    assert read == [1, 2, 3, 4]
+
+
+def test_a_larger_delta_is_sent_full_and_says_so(url):
+    publisher = Publisher(url)
+    first = {"w": torch.zeros(5000)}
+    publisher.send({"w": torch.randn(5000, generator=torch.Generator().manual_seed(1))}, 1)
+    entry = publisher.send(first, 2)
+    assert entry.base is None and "would be larger" in entry.why
+
+
+def test_what_no_kept_version_needs_is_collected(url):
+    publisher = Publisher(url, every=4)
+    publisher.objects.put("00000001-orphan.full", b"left by a killed publisher")
+    for version, state in enumerate(states(11), 1):
+        publisher.send(state, version)
+        entries = publisher.objects.entries()
+        assert set(publisher.objects.names()) == {MANIFEST, *(entry.name for entry in entries)}
+        assert entries[0].base is None and {e.base for e in entries if e.base} <= {e.version for e in entries}
+    assert [entry.version for entry in entries] == [5, 6, 7, 8, 9, 10, 11]
+
+
+@pytest.mark.parametrize("harm", [lambda d: d[:-3], lambda d: d[:9] + bytes([d[9] ^ 1]) + d[10:], lambda d: b""])
+def test_a_torn_object_is_refused_and_the_old_weights_stay(url, harm):
+    publisher, follower = Publisher(url), Subscriber(url)
+    one, two = states(2)
+    publisher.send(one, 1)
+    follower.sync()
+    entry = publisher.send(two, 2)
+    good = publisher.objects.get(entry.name)
+    publisher.objects.put(entry.name, harm(good))
+    with pytest.raises(CorruptError, match="version 2.*torn"):
+        follower.sync()
+    assert follower.held.version == 1 and digest(follower.held.state) == digest(one)
+    late = Subscriber(url).sync()
+    assert late.version == 1 and "version 2" in late.refused
+    publisher.objects.put(entry.name, good)
+    assert follower.sync().digest == digest(two)
+
+
+def test_wrong_weights_with_a_right_checksum_and_a_missing_object_are_refused(url):
+    publisher, follower = Publisher(url), Subscriber(url)
+    one, two = states(2)
+    publisher.send(one, 1)
+    follower.sync()
+    publisher.send(two, 2)
+    entries = publisher.objects.entries()
+    publisher.objects.point([entries[0], msgspec.structs.replace(entries[1], digest="0" * 64)])
+    with pytest.raises(CorruptError, match="other weights"):
+        follower.sync()
+    publisher.objects.point(entries)
+    publisher.objects.delete([entries[1].name])
+    with pytest.raises(CorruptError, match="gone"):
+        follower.sync()
+    publisher.objects.put(MANIFEST, b"[{")
+    with pytest.raises(CorruptError, match="manifest"):
+        follower.sync()
+    assert follower.held.version == 1
+
+
+def test_a_torn_delta_is_passed_by_a_later_full_one(url):
+    publisher, follower = Publisher(url, every=3), Subscriber(url)
+    all_states = list(states(4))
+    publisher.send(all_states[0], 1)
+    follower.sync()
+    torn = publisher.send(all_states[1], 2)
+    publisher.send(all_states[2], 3)
+    publisher.send(all_states[3], 4)
+    publisher.objects.put(torn.name, b"torn")
+    found = follower.sync()
+    assert found.version == 4 and found.digest == digest(all_states[3]) and not found.refused
+
+
+def test_a_resumed_publisher_goes_on_and_may_repeat_versions(url):
+    follower, all_states = Subscriber(url), list(states(4))
+    first = Publisher(url)
+    for version in (1, 2, 3):
+        first.send(all_states[version - 1], version)
+    follower.sync()
+    entry = Publisher(url).send(all_states[3], 2)
+    assert entry.base is None and entry.why == "the first of this publisher"
+    assert follower.sync().version == 2 and follower.held.digest == digest(all_states[3])
+
+
+def test_waiting_ends(url):
+    with pytest.raises(Unreachable, match="did not appear"):
+        Subscriber(url).wait(1, seconds=0.3, every=0.1)
+
+
+def test_a_server_that_never_answers_is_given_up():
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        options = {"endpoint": f"http://127.0.0.1:{mute.getsockname()[1]}", "region": "x", "access_key_id": "a",
+                   "secret_access_key": "b"}  # fmt: skip
+        with pytest.raises(Unreachable, match="could not read"):
+            Subscriber("s3://bucket/x", seconds=0.5, options=options).sync()
+        with pytest.raises(Unreachable):
+            Publisher("s3://bucket/x", seconds=0.5, options=options).send({"w": torch.ones(1)}, 1)
+
+
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+def test_an_engine_gets_what_was_published_and_a_deaf_one_is_found_out(url, tiny_model, renderer, dtype):
+    from trivium import Engine, Network
+
+    learner, engine = Network.load(tiny_model), Engine(tiny_model, renderer=renderer)
+    probe = list(range(20))
+    publisher, subscriber = Publisher(url, dtype=dtype), Subscriber(url)
+    publisher.publish(learner, 1, probe)
+    assert subscriber.deliver(engine) < 1e-4 and engine.version == 1
+    assert subscriber.deliver(engine) is None
+    with torch.no_grad():
+        for parameter in learner.parameters():
+            parameter.mul_(1.05)
+    publisher.publish(learner, 2, probe)
+    honest, held = engine.load, engine.digest()
+    engine.load = lambda state, version: None
+    with pytest.raises(LawError, match="other weights"):
+        subscriber.deliver(engine)
+    assert engine.digest() == held and subscriber.held.version == 1
+    engine.load = honest
+    assert subscriber.deliver(engine) < 1e-4 and engine.version == 2
+
+
+# --- real kills
+
+
+WRITER = """
+import sys, torch
+from trivium.weights import Publisher
+publisher = Publisher(sys.argv[1], every=3)
+first = max([e.version for e in publisher.objects.entries()], default=0) + 1
+print("ready", flush=True)
+for version in range(first, first + 10000):
+    torch.manual_seed(version)
+    publisher.send({"w": torch.randn(200_000)}, version)
+"""
+
+
+def kill_midway(code: str, folder: Path, seconds: float) -> None:
+    """Start, wait until it works, and kill -9 after so many seconds more, wherever it then is."""
+    child = subprocess.Popen([sys.executable, "-c", code, str(folder)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout.readline() == "ready\n"
+        time.sleep(seconds)
+    finally:
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+
+
+def test_a_killed_publisher_leaves_the_last_good_version_or_the_new(tmp_path):
+    last = 0
+    for seconds in (0.35,):
+        kill_midway(WRITER, tmp_path, seconds)
+        found = Subscriber(tmp_path).sync()
+        if found is not None:
+            torch.manual_seed(found.version)
+            assert found.version >= last and digest({"w": torch.randn(200_000)}) == found.digest
+            last = found.version
+    Publisher(tmp_path).send({"w": torch.ones(3)}, last + 1)
+    assert Subscriber(tmp_path).sync().version == last + 1
