@@ -7,7 +7,7 @@
 16 tasks x 8 rollouts of 4 to 8 turns on seeded random tokens: a system prompt of 120 that all share, a question of 60 to
 160 that a group shares, replies of a forced length (16 to 40, by turn) and tool results of 100 to 300. Both sides sample
 every reply token at temperature 1 and place the same tool tokens. Ours: two single-thread processes, half the tasks
-each. Theirs: one left-padded batch of all live episodes a turn, the context prefilled anew (generate keeps nothing between calls),
+each. Theirs: one left-padded batch of all live episodes a turn, the context prefilled anew (generate keeps nothing),
 in the best of fp32 and bf16, two processes of one thread and one of two, as a probe of one turn measures. The 25M model
 runs a share of the tasks, the same on both sides. Wall time of the slower process, after loading and a warm-up.
 `speedup_vs_generate` is the smaller of the models' speed-ups in episodes per minute; CPU seconds, which other load
@@ -187,7 +187,7 @@ def _work(side, folder, share, dtype, threads, ready, answers) -> None:
 # --- the measurements
 
 
-def measure(name: str, folder: str, tasks: int, quick: bool, decode: bool) -> dict:
+def measure(folder: str, tasks: int, quick: bool, decode: bool) -> dict:
     plans = workload(tasks)
     probe = [Plan(p.name, p.prompt + p.turns[0][1] * 3, [(8, [])]) for p in plans]
     ways = {f"{dtype} x {n}": together(theirs, folder, probe, dtype, n)["wall_s"] for dtype, n in WAYS}
@@ -319,9 +319,9 @@ def run(arguments, tasks: int, folder: Path) -> dict:
     import torch
     import transformers
 
-    models = {"nano": measure("nano", str(ASSETS), tasks, arguments.quick, decode=not arguments.quick)}
+    models = {"nano": measure(str(ASSETS), tasks, arguments.quick, decode=not arguments.quick)}
     if not arguments.quick:
-        models["25M"] = measure("25M", model_25m(folder / "25m"), 2, False, decode=False)
+        models["25M"] = measure(model_25m(folder / "25m"), 2, False, decode=False)
     found = {"speedup_vs_generate": min(one["speedup"] for one in models.values()), "models": models}
     if arguments.vllm_python:
         found["vllm"] = vllm(arguments.vllm_python, str(ASSETS), tasks)
@@ -339,7 +339,7 @@ def show(found: dict) -> None:
                 f"{n['computed']:11}{n['reused']:11}"
             )
         print(
-            f"{name:6}{one['speedup']:.2f}x by wall, {one['speedup_cpu']:.2f}x by CPU; generate in {one['generate_way']}; limit",
+            f"{name:6}{one['speedup']:.2f}x by wall, {one['speedup_cpu']:.2f}x by CPU; generate: {one['generate_way']}; limit",
             end="",
         )
         print(f" {one['limit']['least_s']:.1f} s, share {one['limit']['share_of_limit']:.2f}")
