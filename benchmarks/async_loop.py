@@ -227,7 +227,7 @@ def _learn(lag: int, seed: int, steps: int) -> dict:
     }  # fmt: skip
 
 
-async def _warm_up(parts) -> dict:
+async def _warm_up(parts, steps: int = 60) -> dict:
     """The recipe's warm-up, shorter: the weights that every lag begins with."""
     from trivium import SFT, Learner, Network, sft
     from trivium.agents.search.recipe import NANO
@@ -238,8 +238,10 @@ async def _warm_up(parts) -> dict:
         *(parts.harness.run(task, parts.teacher, id=f"teacher/{task.id}/0") for task in parts.train_tasks[:800])
     )
     kept = filtered(episodes, await score(episodes, parts.scorer(0)), parts.recipe.seed)
-    learner = Learner(Network.load(NANO), SFT(), 1e-3, policies={parts.teacher.name}, schedule=lambda v: max(0.1, 1 - v / 60))
-    async for _ in sft(learner, kept, steps=60, size=32, seed=parts.recipe.seed):
+    learner = Learner(
+        Network.load(NANO), SFT(), 1e-3, policies={parts.teacher.name}, schedule=lambda v: max(0.1, 1 - v / steps)
+    )
+    async for _ in sft(learner, kept, steps=steps, size=32, seed=parts.recipe.seed):
         pass
     return {name: tensor.clone() for name, tensor in learner.network.state().items()}
 

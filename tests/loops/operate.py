@@ -16,13 +16,13 @@ from tests.laws.walks import search_corpus
 from tests.loops.test_real import judge
 from trivium.engine import Engine
 from trivium.harness import Harness, Limits, Window, prune_chunks
-from trivium.loops import rl, rollouts
+from trivium.loops import rl, rollouts, through
 from trivium.loops.run import write_text
 from trivium.nn import Network
 from trivium.policy import Renderer
 from trivium.trace import Sampling, Store, Task
 from trivium.train import CISPO, Batch, Checkpoints, Learner
-from trivium.weights import publish
+from trivium.weights import Publisher, Subscriber, publish
 
 TASKS = [Task(f"t{number}", f"Find {number}.") for number in range(6)]
 GROUPS, SIZE, EVERY = 2, 4, 5
@@ -40,23 +40,27 @@ class Ledger(Learner):
 
 
 class Fragile(Engine):
-    """Breaks in one of 1,000 steps."""
+    """Breaks in one of 200 steps."""
 
     rng = random.Random()
 
     def _step(self) -> None:
-        if self.rng.random() < 0.001:
+        if self.rng.random() < 0.005:
             raise RuntimeError("broken on purpose")
         super()._step()
 
 
-async def flaky(network, version, engine, probe) -> float:
-    """One of ten publications does not arrive, and one of ten hangs before."""
-    luck = random.random()
-    await asyncio.sleep(60 if luck < 0.05 else 0.0)
-    if luck < 0.15:
-        raise ConnectionError("unplugged on purpose")
-    return publish(network, version, engine, probe)
+def flaky(publish):
+    """One of seven publications does not arrive, and one of three of those hangs before."""
+
+    async def tried(network, version, engine, probe) -> float:
+        luck = random.random()
+        await asyncio.sleep(60 if luck < 0.05 else 0.0)
+        if luck < 0.15:
+            raise ConnectionError("unplugged on purpose")
+        return await publish(network, version, engine, probe)
+
+    return tried
 
 
 async def operate(folder: Path) -> None:
@@ -79,7 +83,8 @@ async def operate(folder: Path) -> None:
         harness, TASKS, engine, lambda step: judge, groups=GROUPS, size=SIZE, steps=1_000_000, first=first, max_lag=1,
         sampling=Sampling(max_tokens=24), store=Store(folder / "episodes.db"), seconds=60,
     )  # fmt: skip
-    line = rl(source, learner, engine, probe, first=first, max_lag=1, publish=flaky, publish_seconds=2, deadline=120)
+    way = through(Publisher(folder / "weights", every=8), Subscriber(folder / "weights"), seconds=4)
+    line = rl(source, learner, engine, probe, first=first, max_lag=1, publish=flaky(way), publish_seconds=5, deadline=120)
     async for event in line:
         with open(ledger, "a") as file:
             file.write(json.dumps({"learned": learner.learned[-1], "metrics": event.metrics}) + "\n")

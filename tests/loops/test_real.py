@@ -10,11 +10,11 @@ import torch
 from tests.laws.walks import search_corpus
 from trivium.engine import Engine
 from trivium.harness import Harness, Limits, Window, prune_chunks
-from trivium.loops import rl, rollouts
+from trivium.loops import rl, rollouts, through
 from trivium.nn import Network, Packed
 from trivium.trace import Sampling, Store, Task, rows
 from trivium.train import CISPO, Batch, Group, Learner
-from trivium.weights import publish
+from trivium.weights import Publisher, Subscriber, publish
 
 TASKS = [Task(f"t{number}", f"Find {number}.") for number in range(6)]
 STEPS, GROUPS, SIZE, PROBE = 4, 2, 3, list(range(40))
@@ -167,3 +167,17 @@ def test_another_seed_or_task_of_the_same_name_is_not_taken_from_the_store(tiny_
     asynchronous(tiny_model, renderer, 0, Learner, store=store, steps=1)
     _, _, batches = asynchronous(tiny_model, renderer, 0, Learner, store=store, steps=1, seed=4)
     assert all(episode.seed == 4 * 1_000_003 for episode in batches[0])
+
+
+def test_weights_may_go_by_way_of_a_folder(tiny_model, renderer, tmp_path):
+    """Bit for bit as handed over in one process, at lag 0."""
+    digest, _, _ = asynchronous(tiny_model, renderer, 0, Learner)
+    harness, engine, learner = parts(tiny_model, renderer)
+    way = through(Publisher(tmp_path / "weights"), Subscriber(tmp_path / "weights"))
+
+    async def main():
+        return [event.metrics async for event in rl(source(harness, engine), learner, engine, PROBE, publish=way)]
+
+    numbers = asyncio.run(main())
+    assert learner.network.digest() == digest == engine.digest()
+    assert all(metrics["publish_failed"] == 0 for metrics in numbers) and engine.version == STEPS

@@ -10,9 +10,12 @@ from importlib import import_module
 
 from trivium.loops.run import Event, Run
 
-_HOME = {"rl": "trivium.loops.reinforce", "rollouts": "trivium.loops.reinforce", "sft": "trivium.loops.imitate"}
+_HOME = {
+    "fresh": "trivium.loops.staleness", "rl": "trivium.loops.reinforce", "rollouts": "trivium.loops.reinforce",
+    "sft": "trivium.loops.imitate", "through": "trivium.loops.published",
+}  # fmt: skip
 
-__all__ = ["Event", "Run", "rl", "rollouts", "sft"]
+__all__ = ["Event", "Run", "fresh", "rl", "rollouts", "sft", "through"]
 
 
 def __getattr__(name: str):

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 
 from trivium import weights
-from trivium.errors import InputError, TriviumError
+from trivium.errors import CorruptError, InputError, TriviumError
 from trivium.fleet import Rank
 from trivium.harness import Harness
 from trivium.loops.attempts import Attempts, Flight, Scored
-from trivium.loops.fresh import fresh
 from trivium.loops.run import Event
+from trivium.loops.staleness import fresh
 from trivium.policy import Policy
 from trivium.reward import Scorer, opinions
 from trivium.trace import Sampling, Store, Task
@@ -39,7 +39,7 @@ COUNTS = ("episodes_rerun", "episodes_overtaken", "episodes_lost", "episodes_dro
 Source = AsyncIterator[tuple[list[Group], dict[str, float]]]
 
 Publish = Callable[[Any, int, Any, Sequence[int]], float | Awaitable[float]]
-"""How weights reach the policy: (network, version, subscriber, probe) -> the probe's gap, when the policy speaks with them.
+"""How weights reach the policy: (network, version, receiver, probe) -> the probe's gap, when the policy speaks with them.
 `weights.publish`, or a coroutine function that writes a version somewhere and waits until the subscriber has it."""
 
 
@@ -151,7 +151,7 @@ async def _cancel(flying: Sequence[Flight]) -> None:
 async def rl(
     source: Source,
     learner: Learner,
-    engine: weights.Subscriber,
+    engine: weights.Receiver,
     probe: Sequence[int],
     *,
     first: int = 0,
@@ -165,9 +165,9 @@ async def rl(
     sampled from the weights that this one made.
 
     An episode with a token more than `max_lag` versions older than the learner is dropped and counted. A publication that
-    does not arrive (a time-out, a lost connection) is counted, the policy goes on with its old weights and tokens say so,
-    and the next one makes up for it. No wait is longer than `deadline` seconds: then TriviumError, as when nothing fresh
-    arrives for STALE steps.
+    does not arrive (a time-out, a lost connection, a torn object) is counted, the policy goes on with its old weights and
+    tokens say so, and the next one makes up for it. No wait is longer than `deadline` seconds: then TriviumError, as when
+    nothing fresh arrives for STALE steps.
     """
     step, stale, why, now = first, 0, "", asyncio.get_running_loop().time
     try:
@@ -201,7 +201,7 @@ async def _publish(publish: Publish, learner: Learner, version: int, engine, pro
         async with asyncio.timeout(seconds):
             gap = publish(learner.network, version, engine, probe)
             return {"publish_gap": await gap if inspect.isawaitable(gap) else gap, "publish_failed": 0.0}, ""
-    except OSError as error:  # a time-out is one of them
+    except (OSError, CorruptError, weights.Unreachable) as error:  # a time-out is an OSError
         return {"publish_failed": 1.0}, str(error) or f"no answer in {seconds:g} s"
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from trivium.errors import PolicyError
-from trivium.loops.fresh import oldest
+from trivium.loops.staleness import oldest
 from trivium.policy import Policy, Reply, View
 from trivium.trace import Episode, Sampling, Segment, Stop, Task, Thread
 from trivium.train import Batch, Step
