@@ -56,7 +56,7 @@ async def run(network: Network, lr: float, steps: int, size: int, reward_of_leng
     corpus = Corpus.build(corpus_documents(world.documents))
     harness = Harness(search_tools(corpus), Window(640, soft=0.5, hard=0.85), BRIEF, Limits(turns=4), specs=False)
     engine = Engine(big() if reward_of_length else NANO, renderer=renderer, context=640, slots=4 * size)
-    learner = Learner(network, CISPO(epsilon=EPSILON) if not reward_of_length else CISPO(), lr=lr, substeps=2)
+    learner = Learner(network, CISPO() if reward_of_length else CISPO(eps=EPSILON), lr=lr, substeps=2)
     probe = renderer.encode("a few words whose logprobs must agree after every update")
     publish(network, 0, engine, probe)
 
@@ -67,7 +67,7 @@ async def run(network: Network, lr: float, steps: int, size: int, reward_of_leng
 
     scorer = (lambda step: length) if reward_of_length else (lambda step: SearchReward(beta=4.0))
     source = rollouts(
-        harness, world.tasks(64, hops=(1, 2)), engine, scorer=scorer, groups=4, size=size, steps=steps,
+        harness, world.tasks(64, hops=(1, 2)), engine, scorer=scorer, groups=4, size=size, steps=10 * steps,
         sampling=Sampling(max_tokens=48 if reward_of_length else 64),
     )  # fmt: skip
     rows, encodings = [], []
@@ -96,10 +96,22 @@ async def run(network: Network, lr: float, steps: int, size: int, reward_of_leng
                   "load {load_s:.2f} s, no signal {no_signal:.0f}".format(**rows[-1]), flush=True)  # fmt: skip
             if len(encodings) < 3 and not step.metrics["no_signal"]:
                 encodings.append(compare(before, after))
-    mean = {key: sum(row[key] for row in rows) / len(rows) for key in ("share", "changed", "publish_s", "load_s")}
+            if sum(not row["no_signal"] for row in rows) == steps:
+                break
+    # a step without a signal changes nothing: it would flatter the mean
+    learned = [row for row in rows if not row["no_signal"]]
+    mean = {key: sum(row[key] for row in learned) / len(learned) for key in ("share", "changed", "publish_s", "load_s")}
     table = {key: sum(found[key] for found in encodings) / len(encodings) for key in encodings[0]} if encodings else {}
     parameters = full_bytes(network.state()) // 2
-    return {"lr": lr, "parameters": parameters, "full_bf16_bytes": 2 * parameters, **mean, "encodings": table, "versions": rows}
+    return {
+        "lr": lr,
+        "parameters": parameters,
+        "full_bf16_bytes": 2 * parameters,
+        **mean,
+        "encodings": table,
+        "learned": len(learned),
+        "versions": rows,
+    }
 
 
 def compare(old: State, new: State) -> dict[str, float]:
