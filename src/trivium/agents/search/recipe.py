@@ -35,7 +35,7 @@ REAL_RESULTS, WORLD_RESULTS = 4, 6
 """Passages a search, so that pruning pays: in a window of 640 the perfect script without it gets 1.31 instead of 2.00 on three
 hops and 0.60 instead of 1.52 on four. With 4 passages three hops fit, and RL unlearned to prune (docs/log.md)."""
 
-EPSILON = 0.2
+EPSILON = 0.1
 """Added to the std of a group's rewards (not published: reports.md 8). With 1e-6 a group whose members all found the answer and
 differ by one passage too many (0.04) teaches as much as one in which half failed (docs/log.md)."""
 
@@ -72,7 +72,7 @@ class Search:
     """the most tokens that a teacher behind an endpoint may use"""
     sft_steps: int = 120
     """steps of the warm-up, 32 episodes each"""
-    steps: int = 40
+    steps: int = 48
     """steps of RL"""
     groups: int = 16
     """questions a step"""
