@@ -83,6 +83,8 @@ def test_two_ranks_are_one_process(ranks, algorithm, share):
     for mine, theirs in zip(numbers, metrics, strict=True):
         assert mine.keys() == theirs.keys()
         for name, value in theirs.items():
+            if name == "tokens_computed":  # rows on two ranks share nothing
+                continue
             assert mine[name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
 
 

@@ -7,15 +7,16 @@ import dataclasses
 import math
 import random
 
+import numpy as np
 import pytest
 import torch
 
 from tests.train.house import episode, gradients, groups, learner, network, record
 from trivium.errors import InputError, LawError, Unsupported
-from trivium.trace import Sampling
+from trivium.trace import Row, Sampling
 from trivium.train import CISPO, GRPO, RFT, SFT, TABLE, Algorithm, Batch, Composer2, DrGRPO, Group, Kimi, Learner
 from trivium.train.algorithms import Tokens, kimi, ppo, with_k3
-from trivium.train.batch import lessons, pack, split
+from trivium.train.batch import lessons, pack, share_prefixes, split
 
 
 def small() -> list:
@@ -30,9 +31,7 @@ def likelihood(net, episodes) -> float:
 
 
 def _copy(thread):
-    return dataclasses.replace(
-        thread, segments=[dataclasses.replace(s, logprobs=[*s.logprobs]) for s in thread.segments]
-    )
+    return dataclasses.replace(thread, segments=[dataclasses.replace(s, logprobs=[*s.logprobs]) for s in thread.segments])
 
 
 @pytest.mark.parametrize("autocast", [False, True])
@@ -115,9 +114,7 @@ def test_losses_by_finite_differences(loss):
 
 def test_k1_pulls_towards_the_reference():
     """Equal advantages of zero but a KL: tokens likelier here than under the reference are pushed down, others up."""
-    tokens = Tokens(
-        *(torch.tensor(x, requires_grad=i == 0) for i, x in enumerate(([-1.0, -2.0], [-1.0, -2.0], [0.0, 0.0])))
-    )
+    tokens = Tokens(*(torch.tensor(x, requires_grad=i == 0) for i, x in enumerate(([-1.0, -2.0], [-1.0, -2.0], [0.0, 0.0]))))
     tokens = dataclasses.replace(tokens, reference=torch.tensor([-3.0, -0.5]))
     Composer2(kl=0.1).loss(tokens)[0].sum().backward()
     assert tokens.new.grad.tolist() == pytest.approx([0.2, -0.15])
@@ -244,3 +241,17 @@ def test_an_algorithm_of_ones_own_is_three_functions():
     batch = Batch(groups())
     record(network(), [e for g in batch.groups for e in g.episodes])
     assert learner(network(), own).learn(batch).metrics["updates"] == 1
+
+
+def test_shared_prefixes_are_told_once():
+    """Rows in order of their tokens; a row that begins with another shares all of it; temperatures do not mix."""
+    rows = [row([1, 2, 3]), row([1, 2, 4, 5]), row([7]), row([1, 2]), row([1, 2, 3], temperature=0.5)]
+    (chosen, shared), (last, alone) = share_prefixes([(one, 0) for one in rows], budget=8)
+    assert [one.tokens.tolist() for one, _ in chosen] == [[1, 2, 3], [1, 2], [1, 2, 3], [1, 2, 4, 5]]
+    assert [one.temperature for one, _ in chosen] == [0.5, 1.0, 1.0, 1.0]
+    assert shared == [0, 0, 2, 2] and [one.tokens.tolist() for one, _ in last] == [[7]] and alone == [0]
+
+
+def row(tokens: list[int], temperature: float = 1.0) -> Row:
+    nothing = np.zeros(len(tokens))
+    return Row("e", "agent", 0, np.array(tokens, np.int32), nothing > 0, nothing, nothing, temperature)

@@ -7,6 +7,7 @@ Two episodes of one group, the second cut in two segments by a prune (S sampled,
 
     advantages (centred)   a 0.5, b -0.5
     rows, packed           [. . S S . S][. . S S S .][. . . S S]     one run of 17 tokens, attention within brackets
+    prefixes once          [. . S S . S]     [S S S .]  [. S S]      11 tokens, when all rows begin with the same two
     weights (token mean)   1/8 on each S
 """
 
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor
 
 from trivium.errors import InputError, LawError, Unsupported
+from trivium.nn import Packed
 from trivium.trace import Episode, Row, rows
 from trivium.train.algorithms import Algorithm, Counts
 
@@ -70,25 +72,30 @@ class Lesson:
 
 @dataclass(frozen=True, slots=True)
 class Micro:
-    """Rows packed into one run of N tokens, of which M are trained; what is trained is flat.
+    """Rows packed into one run of N tokens, in which M tokens of rows are trained at U <= M different places.
 
-    tokens int64 [N], lengths of the rows; index int64 [M] places in the run (a token's logits stand one to its left);
-    old, advantage, weight, temperature float [M]; version int64 [M]; episode int64 [M] numbers the substep's lessons.
+    tokens int64 [N]; lengths of the rows, and how many tokens each shares with the row before (nn.Packed);
+    place int64 [U] in the run, and int64 [U] where the token to the left of each stands; temperature float [U];
+    of int64 [M]: the place of a trained token, as a number below U: rows that share a sampled token train it each;
+    old, advantage, weight float [M]; version int64 [M]; episode int64 [M] numbers the substep's lessons.
     """
 
     tokens: Tensor
     lengths: list[int]
-    index: Tensor
+    shared: list[int]
+    place: Tensor
+    left: Tensor
+    temperature: Tensor
+    of: Tensor
     old: Tensor
     advantage: Tensor
     weight: Tensor
-    temperature: Tensor
     version: Tensor
     episode: Tensor
 
     def to(self, device: torch.device) -> Micro:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
-        return Micro(**{name: value.to(device) if name != "lengths" else value for name, value in values.items()})
+        return Micro(**{name: value.to(device) if isinstance(value, Tensor) else value for name, value in values.items()})
 
 
 def lessons(batch: Batch, algorithm: Algorithm, policies: Collection[str]) -> tuple[list[Lesson], int]:
@@ -118,9 +125,7 @@ def _check(row: Row, algorithm: Algorithm) -> None:
     if not algorithm.samples:
         return
     if np.isnan(row.logprobs[row.mask]).any():
-        raise Unsupported(
-            f"{algorithm.name} needs logprobs, {where} was sampled without (a text-only policy); SFT does not"
-        )
+        raise Unsupported(f"{algorithm.name} needs logprobs, {where} was sampled without (a text-only policy); SFT does not")
     if row.truncated:
         raise Unsupported(f"{algorithm.name} needs samples of the whole distribution, {where} was cut by top-p or top-k")
     if row.temperature <= 0:
@@ -153,11 +158,20 @@ def local(part: list[Lesson]) -> Tensor:
     return torch.tensor(numbers, dtype=torch.int64)
 
 
-def micros(part: list[Lesson], weights: Tensor, algorithm: Algorithm, budget: int) -> list[Micro]:
-    """The rows of one substep, packed under `budget` tokens a run (a longer row has a run to itself)."""
+Numbered = tuple[Row, int]
+"""A row, and its lesson's number in the substep."""
+
+
+def micros(part: list[Lesson], weights: Tensor, algorithm: Algorithm, budget: int, share: bool = True) -> list[Micro]:
+    """The rows of one substep, packed under `budget` tokens a run (a longer row has a run to itself).
+
+    With `share` what rows of one run have in common at their beginning stands in it once.
+    """
     every = [(row, number) for number, lesson in enumerate(part) for row in lesson.rows]
+    if share:
+        return [_micro(*both, part, weights, algorithm) for both in share_prefixes(every, budget)]
     bins = pack([len(row.tokens) for row, _ in every], budget)
-    return [_micro([every[place] for place in places], part, weights, algorithm) for places in bins]
+    return [_micro([every[place] for place in places], [0] * len(places), part, weights, algorithm) for places in bins]
 
 
 def pack(lengths: Sequence[int], budget: int) -> list[list[int]]:
@@ -175,22 +189,60 @@ def pack(lengths: Sequence[int], budget: int) -> list[list[int]]:
     return bins
 
 
-def _micro(chosen: list[tuple[Row, int]], part: list[Lesson], weights: Tensor, algorithm: Algorithm) -> Micro:
+def share_prefixes(every: list[Numbered], budget: int) -> list[tuple[list[Numbered], list[int]]]:
+    """Rows in the order of their tokens, so that each shares the most with the one before, cut into bins of at most
+    `budget` different tokens. Rows of different temperatures share nothing: a place has one distribution."""
+    bins: list[tuple[list[Numbered], list[int]]] = []
+    size, before = 0, None
+    for one in sorted(every, key=lambda one: (one[0].temperature, one[0].tokens.astype(">i4").tobytes())):
+        row = one[0]
+        common = _common(before, row) if before is not None and before.temperature == row.temperature else 0
+        if not bins or size + len(row.tokens) - common > budget:
+            bins.append(([], []))
+            size, common = 0, 0
+        bins[-1][0].append(one)
+        bins[-1][1].append(common)
+        size, before = size + len(row.tokens) - common, row
+    return bins
+
+
+def _common(one: Row, two: Row) -> int:
+    """How many tokens two rows have in common at their beginning."""
+    both = min(len(one.tokens), len(two.tokens))
+    differ = np.flatnonzero(one.tokens[:both] != two.tokens[:both])
+    return int(differ[0]) if len(differ) else both
+
+
+def _micro(chosen: list[Numbered], shared: list[int], part: list[Lesson], weights: Tensor, algorithm: Algorithm) -> Micro:
     made = [row for row, _ in chosen]
-    mask = np.concatenate([row.mask for row in made])
+    view = Packed([len(row.tokens) for row in made], shared)
+    # where every token of every row stands in the run, and where the one to its left does
+    every = [view.places(number) for number in range(len(made))]
+    masks = [torch.from_numpy(row.mask) for row in made]
+    index = torch.cat([places[mask] for places, mask in zip(every, masks, strict=True)])
+    left = torch.cat([places.roll(1)[mask] for places, mask in zip(every, masks, strict=True)])
+    place, of = index.unique(return_inverse=True)
+    # imitation is at temperature 1, whatever the teacher's was
+    heat = torch.tensor([row.temperature if algorithm.samples else 1.0 for row in made], dtype=torch.float64)
     trained = torch.tensor([row.trained for row in made])
     episode = torch.tensor([number for _, number in chosen]).repeat_interleave(trained)
     advantages = torch.tensor([lesson.advantage for lesson in part], dtype=torch.float64)
-    # imitation is at temperature 1, whatever the teacher's was
-    heat = torch.tensor([row.temperature if algorithm.samples else 1.0 for row in made], dtype=torch.float64)
     return Micro(
-        tokens=torch.from_numpy(np.concatenate([row.tokens for row in made])).long(),
-        lengths=[len(row.tokens) for row in made],
-        index=torch.from_numpy(np.flatnonzero(mask)),
+        tokens=torch.from_numpy(np.concatenate([row.tokens[s:] for row, s in zip(made, shared, strict=True)])).long(),
+        lengths=view.lengths,
+        shared=view.shared,
+        place=place,
+        left=_scattered(left, of, len(place)),
+        temperature=_scattered(heat.repeat_interleave(trained), of, len(place)),
+        of=of,
         old=torch.from_numpy(np.concatenate([row.logprobs[row.mask] for row in made])),
         advantage=advantages[episode],
         weight=weights[episode],
-        temperature=heat.repeat_interleave(trained),
         version=torch.from_numpy(np.concatenate([row.versions[row.mask] for row in made])).long(),
         episode=episode,
     )
+
+
+def _scattered(values: Tensor, of: Tensor, places: int) -> Tensor:
+    """[M] to [U]: rows that share a place agree on what is there."""
+    return values.new_empty(places).scatter_(0, of, values)

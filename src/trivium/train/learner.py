@@ -54,11 +54,13 @@ class Learner:
         schedule: Callable[[int], float] | None = None,
         weight_decay: float = 0.0,
         autocast: bool = False,
+        share: bool = True,
     ) -> None:
         """Learns from the threads spoken by `policies`; the others are frozen (law 5).
 
         `schedule` maps a version to a factor on `lr`. `reference` is read, never changed; Unsupported unless given
         exactly where the algorithm reads it. `autocast` runs the network's products in bfloat16, losses stay float32.
+        With `share` what rows have in common at their beginning is computed once (a GPU has no fast kernel for it).
         """
         if algorithm.reference != (reference is not None):
             verb = "needs" if algorithm.reference else "does not read"
@@ -75,6 +77,7 @@ class Learner:
         self.reference = reference
         self.schedule = schedule or (lambda version: 1.0)
         self.autocast = autocast
+        self.share = share
         self.version = 0
         self.optimizer = _adamw(network, lr, weight_decay)
         self._one_step = asyncio.Lock()
@@ -122,7 +125,7 @@ class Learner:
             return
         meter.add("episodes", len(part))
         weights = self.algorithm.normaliser(counts(part, totals))
-        made = [micro.to(self._device) for micro in micros(part, weights, self.algorithm, self.micro_tokens)]
+        made = [micro.to(self._device) for micro in micros(part, weights, self.algorithm, self.micro_tokens, self.share)]
         sequence = self._sequence(made, part) if self.algorithm.sequence else None
         for micro in made:
             self._backward(micro, sequence, meter, first)
@@ -141,7 +144,8 @@ class Learner:
         loss = (micro.weight.to(new.dtype) * value).sum()
         loss.backward()
         meter.add("loss", loss.detach())
-        meter.add("tokens_seen", len(micro.tokens))
+        meter.add("tokens_seen", sum(micro.lengths))
+        meter.add("tokens_computed", len(micro.tokens))
         meter.add_each("entropy", entropy)
         meter.add_each("clipped", cut)
         meter.add_each("staleness", self.version - micro.version, worst=True)
@@ -150,10 +154,11 @@ class Learner:
 
     def _logprobs(self, network: Network, micro: Micro) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy of each trained token, [M]."""
-        view = Packed(micro.lengths)
+        view = Packed(micro.lengths, micro.shared)
         with torch.autocast(micro.tokens.device.type, torch.bfloat16, enabled=self.autocast):
             hidden = network.hidden(micro.tokens, view.positions.to(micro.tokens.device), view)
-        return network.logprobs(hidden[micro.index - 1], micro.tokens[micro.index], micro.temperature)
+        logp, entropy = network.logprobs(hidden[micro.left], micro.tokens[micro.place], micro.temperature)
+        return logp[micro.of], entropy[micro.of]
 
     @torch.no_grad()
     def _reference(self, micro: Micro) -> Tensor | None:
@@ -237,7 +242,7 @@ class Meter:
             zip(_SUMS, ranks.total(torch.tensor(list(self.sums.values()), dtype=torch.float64)).tolist(), strict=True)
         )
         worst = ranks.largest(torch.tensor(list(self.worst.values()), dtype=torch.float64)).tolist()
-        made = {name: summed[name] for name in ("groups", "groups_dropped", "episodes", "tokens_seen")}
+        made = {name: summed[name] for name in _COUNTS}
         made["tokens_trained"] = summed["entropy#"]
         made["loss"] = summed["loss"] / max(1, self.updates + self.skipped)
         made |= {name: summed[name] / summed[f"{name}#"] for name in _MEANS if summed[f"{name}#"]}
@@ -248,7 +253,8 @@ class Meter:
 
 _WORST = ("ratio", "gap", "staleness")
 _MEANS = ("reward", "entropy", "clipped", *_WORST)
-_SUMS = ("groups", "groups_dropped", "episodes", "tokens_seen", "loss", *_MEANS, *(f"{name}#" for name in _MEANS))
+_COUNTS = ("groups", "groups_dropped", "episodes", "tokens_seen", "tokens_computed")
+_SUMS = (*_COUNTS, "loss", *_MEANS, *(f"{name}#" for name in _MEANS))
 
 
 def _compare(tokens: Tokens, meter: Meter, first: bool) -> None:
@@ -264,4 +270,4 @@ def _adamw(network: Network, lr: float, weight_decay: float) -> torch.optim.Adam
     matrices = [p for p in network.parameters() if p.requires_grad and p.dim() >= 2]
     vectors = [p for p in network.parameters() if p.requires_grad and p.dim() < 2]
     groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.95))
+    return torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.95), fused=True)
