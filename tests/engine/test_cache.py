@@ -168,3 +168,20 @@ def test_a_draw_at_the_very_end_never_finds_what_truncation_cut():
     draws = torch.tensor([1 - 2**-53], dtype=torch.float64)
     token, _, kept = sample(logits, [Sampling(top_k=3)], draws)
     assert token.item() == 2 and 0 < kept.item() < 1
+
+
+def test_a_cleared_engine_repeats_a_new_one_bit_for_bit(net, renderer):
+    """Law 11 across a resume: the past of an engine, once cleared, decides nothing."""
+
+    def ask(engine: Engine, seed: int) -> list[tuple]:
+        async def everybody():
+            shared = numbers(100, seed)
+            views = [View([*shared, *numbers(5 + 9 * n, n)], (), (), (seed, n)) for n in range(7)]
+            return await asyncio.gather(*(engine.speak(view, Sampling(max_tokens=20)) for view in views))
+
+        return [(reply.tokens, reply.logprobs) for reply in asyncio.run(everybody())]
+
+    used, fresh = (Engine(net, renderer=renderer, slots=4, context=300, memory=800) for _ in range(2))
+    ask(used, 1)
+    used.clear()
+    assert ask(used, 2) == ask(fresh, 2)
