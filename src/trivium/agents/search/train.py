@@ -239,9 +239,9 @@ class _Line:
         mine, harness = self.rank.share(tasks), self.parts.harness
         part, episodes = await evaluate(
             harness, mine, policy, self.parts.judge, sampling=sampling, seed=self.recipe.seed + 1, prefix=prefix,
-            at_once=self.engine.cache.leased.size, progress=self.watcher.advance if shown else None,
+            at_once=self.engine.slots, progress=self.watcher.advance if shown else None,
         )  # fmt: skip
-        self.engine.cache.clear()  # what comes next begins as it would in a resumed run
+        self.engine.clear()  # what comes next begins as it would in a resumed run
         return Result.merge(self.rank.gather(part)), episodes
 
     @property
