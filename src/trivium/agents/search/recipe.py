@@ -85,6 +85,9 @@ class Search:
     penalty or weight on recall (β 0.5); both curricula"""
     substeps: int = 2
     """optimizer updates a step"""
+    max_lag: int = 0
+    """versions that the learner may be ahead of what it learns from: 0 takes turns, above that sampling goes on meanwhile, and
+    equal seeds no longer give equal runs"""
     sft_lr: float = 1e-3
     """learning rate of the warm-up"""
     lr: float = 4e-4

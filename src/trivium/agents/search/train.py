@@ -31,7 +31,7 @@ GLANCE = 64  # held-out tasks of such a look
 WAVE = 16  # episodes that a teacher gives at once
 LEAST = {
     "seed": 0, "window": 0, "warmup": 1, "teacher_tokens": 1, "sft_steps": 1, "steps": 0, "groups": 1, "size": 2, "substeps": 1,
-    "eval_tasks": 1, "workers": 1,
+    "max_lag": 0, "eval_tasks": 1, "workers": 1,
 }  # fmt: skip
 METRICS = ("f1", "output_recall", "trajectory_recall", "answer_found", "format_valid", "prune_rate", "prune_accuracy")
 SHOWN = (*METRICS, "reward", "precision", "returned", "turns", "calls_per_turn", "searches", "tokens", "finished")
@@ -205,11 +205,13 @@ class _Line:
         source = rollouts(
             self.parts.harness, self.parts.rl_tasks, self.engine, self.parts.scorer, groups=self.recipe.groups,
             size=self.recipe.size, steps=self.recipe.steps, first=first, seed=self.recipe.seed, sampling=self.parts.sampling,
-            store=self.store, rank=self.rank,
+            store=self.store, rank=self.rank, max_lag=self.recipe.max_lag,
         )  # fmt: skip
         if first == 0:
             await self._glance(0)
-        async for event in rl(source, learner, self.engine, self.probe, first=first, rank=self.rank):
+        async for event in rl(
+            source, learner, self.engine, self.probe, first=first, rank=self.rank, max_lag=self.recipe.max_lag
+        ):
             self._tell(event, reward=event.metrics["reward"], recall=event.metrics["output_recall"])
             if event.step % EVERY == 0 and event.step < self.recipe.steps:
                 await self._glance(event.step)
