@@ -13,8 +13,11 @@ import time
 import pytest
 import torch
 
+from trivium.errors import InputError
 from trivium.nn.network import digest
 from trivium.weights import Publisher, Subscriber, Unreachable
+from trivium.weights.places import Bucket
+from trivium.weights.store import MANIFEST
 
 pytest.importorskip("obstore")
 
@@ -75,6 +78,26 @@ def test_versions_travel_through_s3(server):
     with pytest.raises(Unreachable):
         follower.sync()
     assert follower.held.version == 7
+
+
+def test_a_second_publisher_is_noticed_on_s3(server):
+    """moto refuses to replace another manifest than was seen; rclone ignores the condition, and it is compared before."""
+    name, _, options = server
+    first, second = (Publisher("s3://weights/two", options=options) for _ in range(2))
+    first.send({"w": torch.zeros(30)}, 1)
+    second.send({"w": torch.ones(30)}, 2)
+    with pytest.raises(InputError, match="another publisher writes there"):
+        first.send({"w": torch.zeros(30)}, 3)
+    assert Subscriber("s3://weights/two", options=options).sync().version == 2
+    if name == "moto":
+        third, get = Publisher("s3://weights/two", options=options), Bucket.get
+        stale = third.objects.manifest()
+        second.send({"w": torch.full((30,), 2.0)}, 3)
+        third.objects.place.get = lambda name: stale if name == MANIFEST else get(third.objects.place, name)
+        with pytest.raises(InputError, match="another publisher writes there"):
+            third.send({"w": torch.full((30,), 4.0)}, 4)
+    second.send({"w": torch.full((30,), 3.0)}, 4)
+    assert Subscriber("s3://weights/two", options=options).sync().version == 4
 
 
 def test_an_object_of_several_parts_travels_through_s3(server):

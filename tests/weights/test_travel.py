@@ -8,14 +8,17 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import pytest
 import torch
 
-from trivium.errors import CorruptError, LawError
+from trivium.errors import CorruptError, InputError, LawError
 from trivium.nn.network import digest
 
 pytest.importorskip("obstore")
@@ -29,6 +32,11 @@ _NAMES = itertools.count()
 @pytest.fixture
 def url() -> str:
     return f"memory://test{next(_NAMES)}"
+
+
+@pytest.fixture(params=["memory", "folder"])
+def place(request, url, tmp_path) -> str:
+    return url if request.param == "memory" else str(tmp_path / "weights")
 
 
 def states(count: int, size: int = 2000):
@@ -108,10 +116,11 @@ def test_wrong_weights_with_a_right_checksum_and_a_missing_object_are_refused(ur
     follower.sync()
     publisher.send(two, 2)
     entries = publisher.objects.entries()
-    publisher.objects.point([entries[0], msgspec.structs.replace(entries[1], digest="0" * 64)])
+    other = [entries[0], msgspec.structs.replace(entries[1], digest="0" * 64)]
+    publisher.objects.put(MANIFEST, msgspec.json.encode(other))
     with pytest.raises(CorruptError, match="other weights"):
         follower.sync()
-    publisher.objects.point(entries)
+    publisher.objects.put(MANIFEST, msgspec.json.encode(entries))
     publisher.objects.delete([entries[1].name])
     with pytest.raises(CorruptError, match="gone"):
         follower.sync()
@@ -148,6 +157,128 @@ def test_a_resumed_publisher_goes_on_and_may_repeat_versions(url):
 def test_waiting_ends(url):
     with pytest.raises(Unreachable, match="did not appear"):
         Subscriber(url).wait(1, seconds=0.3, every=0.1)
+
+
+def test_a_long_chain_ends_in_time_and_the_next_sync_goes_on_from_there(url):
+    publisher, late = Publisher(url, every=100), Subscriber(url, seconds=0.5)
+    for version, state in enumerate(states(30), 1):
+        publisher.send(state, version)
+    read, get = [], late.objects.place.get
+
+    def slow(name):
+        time.sleep(0.05)
+        read.append(name)
+        return get(name)
+
+    late.objects.place.get = slow
+    with pytest.raises(Unreachable, match="time"):
+        late.sync()
+    syncs = 1
+    while late.held is None:
+        syncs += 1
+        with suppress(Unreachable):
+            late.sync()
+    assert late.held.digest == digest(state)
+    assert len(read) < 31 + 3 * syncs  # of each sync again: the manifest, and what was cut off
+
+
+def test_a_disk_that_hangs_is_given_up_and_waited_for(tmp_path):
+    Publisher(tmp_path).send({"w": torch.ones(3)}, 1)
+    follower, awake = Subscriber(tmp_path, seconds=0.3), threading.Event()
+    get = follower.objects.place.get
+    follower.objects.place.get = lambda name: (awake.wait(), get(name))[1]
+    with pytest.raises(Unreachable, match="no answer in time"):
+        follower.sync()
+    with pytest.raises(Unreachable, match="earlier request is still under way"):
+        follower.sync()
+    with pytest.raises(Unreachable, match="did not appear"):
+        follower.wait(1, seconds=0.3)
+    awake.set()
+    assert follower.wait(1, seconds=60).version == 1
+
+
+def test_a_failed_publication_is_sent_again_and_one_whose_answer_was_lost_too(url):
+    publisher, (one, two, three) = Publisher(url), states(3)
+    publisher.send(one, 1)
+    put, replace = publisher.objects.place.put, publisher.objects.place.replace
+
+    def refuse(*_):
+        raise OSError("refused")
+
+    publisher.objects.place.put = refuse
+    with pytest.raises(Unreachable, match="refused"):
+        publisher.send(two, 2)
+    assert Subscriber(url).sync().version == 1
+    publisher.objects.place.put, publisher.objects.place.replace = put, lambda *a: (replace(*a), refuse())
+    with pytest.raises(Unreachable, match="refused"):
+        publisher.send(two, 2)
+    publisher.objects.place.replace = replace
+    assert publisher.send(two, 2).base == 1
+    assert publisher.send(three, 3).base == 2
+    assert Subscriber(url).sync().digest == digest(three)
+
+
+def test_a_second_publisher_is_noticed_and_nothing_is_lost(place):
+    all_states = list(states(4))
+    first, second = Publisher(place), Publisher(place)
+    first.send(all_states[0], 1)
+    second.send(all_states[1], 2)
+    for _ in range(2):
+        with pytest.raises(InputError, match="another publisher writes there"):
+            first.send(all_states[2], 3)
+        assert Subscriber(place).sync().digest == digest(all_states[1])
+    assert second.send(all_states[3], 3).base == 2
+    assert Subscriber(place).sync().digest == digest(all_states[3])
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_two_at_the_same_moment_the_first_to_replace_the_manifest_wins(place, fresh):
+    all_states = list(states(3))
+    first, second = Publisher(place), Publisher(place)
+    (second if fresh else first).send(all_states[0], 1)
+    put = first.objects.put
+    first.objects.put = lambda name, data: (put(name, data), second.send(all_states[1], 2))
+    with pytest.raises(InputError, match="another publisher writes there"):
+        first.send(all_states[2], 2)
+    found = Subscriber(place).sync()
+    assert found.digest == digest(all_states[1]) and not found.refused
+    second.send(all_states[2], 3)
+    names = {MANIFEST, *(entry.name for entry in second.objects.entries())}
+    assert set(second.objects.names()) == names
+
+
+def test_calls_of_two_threads_take_turns(url):
+    publisher = Publisher(url)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda item: publisher.send(item[1], item[0]), enumerate(states(8), 1)))
+    found = Subscriber(url).sync()
+    assert found.digest in {digest(state) for state in states(8)} and not found.refused
+
+
+def test_a_receiver_gets_back_what_it_was_given_though_the_subscriber_read_on(url):
+    publisher, subscriber, (one, two) = Publisher(url), Subscriber(url), states(2)
+    publisher.send(one, 1)
+    engine = Deaf()
+    assert subscriber.deliver(engine) == 0.0
+    publisher.send(two, 2)
+    subscriber.wait(2, seconds=60)
+    engine.deaf = {2}
+    with pytest.raises(LawError, match="other weights"):
+        subscriber.deliver(engine)
+    assert engine.version == 1 and engine.digest() == digest(one) and subscriber.held.version == 1
+
+
+class Deaf:
+    """A receiver that says yes to every version, and takes all but those in `deaf`."""
+
+    deaf, version, state = frozenset(), 0, {}
+
+    def load(self, state, version):
+        self.version = version
+        self.state = self.state if version in self.deaf else state
+
+    def digest(self):
+        return digest(self.state)
 
 
 def test_a_server_that_never_answers_is_given_up():

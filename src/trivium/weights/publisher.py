@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import torch
 
 from trivium.errors import InputError
 from trivium.nn import Network
 from trivium.nn.network import digest
 from trivium.weights.delta import State, alike, encode
+from trivium.weights.places import Seen
 from trivium.weights.publish import probed
-from trivium.weights.store import MANIFEST, Entry, Objects, Probe, checksum
+from trivium.weights.store import MANIFEST, Entry, Objects, Probe, Unreachable, checksum
 
 
 class Publisher:
-    """Publishes versions under a URL, one publisher at a time.
+    """Publishes versions under a URL, one publisher at a time: one that finds another at work there raises InputError.
 
     Every `every`th version, the first of a process and one whose delta would be larger is sent in full, and `Entry.why` says
     so. Two full ones and all that stands on them are kept. With `dtype` (bfloat16) the learner's float32 weights are rounded
     on the way: deltas are between rounded states, so rounding errors do not add up, and the learner keeps its own weights.
+    All requests of one publication end in `seconds` together; encoding is not counted.
     """
 
     def __init__(
@@ -38,6 +42,7 @@ class Publisher:
         self.objects = Objects(url, seconds=seconds, options=options)
         self.every, self.dtype = every, dtype
         self._last: tuple[Entry, State] | None = None
+        self._known: tuple[bytes | None, ...] = ()
 
     def publish(self, network: Network, version: int, probe: Sequence[int]) -> Entry:
         """Publish a network's weights with the logprobs they give to `probe`, by which receivers are judged (law 10)."""
@@ -48,22 +53,25 @@ class Publisher:
         return self.send(state, version, Probe(list(probe), probed(network, probe).tolist()))
 
     def send(self, state: State, version: int, probe: Probe | None = None) -> Entry:
-        """Publish a state. Raises Unreachable, after which the versions published before are still there, and only they.
+        """Publish a state. Raises Unreachable, after which the versions published before are still there, and only they; or,
+        if the last answer was lost, this one too: send it again.
 
-        A `version` not above the last one takes its place and that of all after it: a run that was resumed.
+        InputError if somebody else published here since this publisher first did: theirs stands, this one must stop. A
+        `version` not above the last one takes its place and that of all after it: a run that was resumed.
         """
-        state = {name: tensor.clone() for name, tensor in self.rounded(state).items()}
-        entries = [entry for entry in self.objects.entries() if entry.version < version]
-        data, base, why = self._encoded(state, entries)
-        mark = checksum(data)
-        name = f"{version:08d}-{mark[:16]}.{'full' if base is None else 'delta'}"
-        entry = Entry(version, base, why, name, len(data), mark, digest(state), probe)
-        self.objects.put(name, data)
-        kept = _kept([*entries, entry])
-        self.objects.point(kept)
-        self._last = (entry, state)
-        self._collect(kept)
-        return entry
+        with self.objects.within():
+            there = self.objects.names()  # before the manifest: what is put after it by another one is not ours to remove
+            seen = self._mine(self.objects.manifest())
+            entries = [entry for entry in self.objects.read(seen) if entry.version < version]
+            with self.objects.untimed():
+                state = {name: tensor.clone() for name, tensor in self.rounded(state).items()}
+                entry, data = self._encoded(state, version, probe, entries)
+            self.objects.put(entry.name, data)
+            kept = _kept([*entries, entry])
+            self._point(kept, seen)
+            self._last = (entry, state)
+            self._collect(there, kept)
+            return entry
 
     def rounded(self, state: State) -> State:
         """What of `state` is published: itself, or its floating point values in `dtype`."""
@@ -71,7 +79,26 @@ class Publisher:
             return state
         return {name: t.to(self.dtype) if t.is_floating_point() else t for name, t in state.items()}
 
-    def _encoded(self, state: State, entries: list[Entry]) -> tuple[bytes, int | None, str]:
+    def _mine(self, seen: Seen) -> Seen:
+        """The manifest as it was found first, or as we left it. Raises InputError."""
+        if self._known and seen.data not in self._known:
+            raise self.objects.taken()
+        self._known = (seen.data,)
+        return seen
+
+    def _point(self, kept: list[Entry], seen: Seen) -> None:
+        data = msgspec.json.encode(kept)
+        self._known = (seen.data, data)  # should the answer be lost
+        self.objects.point(data, seen)
+        self._known = (data,)
+
+    def _encoded(self, state: State, version: int, probe: Probe | None, entries: list[Entry]) -> tuple[Entry, bytes]:
+        data, base, why = self._smaller(state, entries)
+        mark = checksum(data)
+        name = f"{version:08d}-{mark[:16]}.{'full' if base is None else 'delta'}"
+        return Entry(version, base, why, name, len(data), mark, digest(state), probe), data
+
+    def _smaller(self, state: State, entries: list[Entry]) -> tuple[bytes, int | None, str]:
         """The object, the version it stands on (None: full), and why it is full."""
         why = self._reason(state, entries)
         full = encode(state)
@@ -85,16 +112,17 @@ class Publisher:
 
     def _reason(self, state: State, entries: list[Entry]) -> str:
         if self._last is None or not entries or entries[-1] != self._last[0]:
-            return "the first of this publisher"
+            return "the first of this publisher" if self._last is None else "does not follow the last one published here"
         if not alike(self._last[1], state):
             return "another network"
         since = next((n for n, entry in enumerate(reversed(entries)) if entry.base is None), len(entries))
         return f"every {self.every} versions" if since + 1 >= self.every else ""
 
-    def _collect(self, kept: list[Entry]) -> None:
-        """Remove what no kept version needs, and what a killed publisher left."""
+    def _collect(self, there: list[str], kept: list[Entry]) -> None:
+        """Of what was there before: remove what no kept version needs, and what a killed publisher left."""
         needed = {MANIFEST, *(entry.name for entry in kept)}
-        self.objects.delete([name for name in self.objects.names() if name not in needed])
+        with suppress(Unreachable):  # this version is published; the next one collects
+            self.objects.delete([name for name in there if name not in needed])
 
 
 def _kept(entries: list[Entry]) -> list[Entry]:

@@ -6,6 +6,12 @@ reader sees the versions before a publication or those after it, whenever somebo
 
 from __future__ import annotations
 
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,13 +21,14 @@ import blake3
 import msgspec
 
 from trivium.errors import CorruptError, InputError, TriviumError
+from trivium.weights.places import Bucket, Changed, Folder, Place, Seen
 
 MANIFEST = "manifest.json"
 _MEMORY: dict[str, Any] = {}
 
 
 class Unreachable(TriviumError):
-    """The store did not answer in time, or refused; nothing was changed, and asking again may help."""
+    """The store did not answer in time, or refused: what was published before is still there, and asking again may help."""
 
 
 class Probe(msgspec.Struct, frozen=True):
@@ -47,59 +54,87 @@ class Entry(msgspec.Struct, frozen=True):
 class Objects:
     """The objects under a URL: `s3://bucket/folder`, `file:///folder`, `memory://name` (this process only), or a path.
 
-    A request that gets no answer in `seconds` is given up, one that fails in passing is repeated for as long; so any call
-    ends within twice that time (a local folder answers as its disk does). `options` go to obstore: endpoint, region, keys;
-    what is not given is read from AWS_* variables.
+    All requests of one call, or of all calls `within` one deadline, end in `seconds` together: by then a request is left to
+    itself, and the next call waits for it to end. `options` go to obstore: endpoint, region, keys; what is not given is read
+    from AWS_* variables.
     """
 
     def __init__(self, url: str | Path, *, seconds: float = 30.0, options: dict[str, str] | None = None) -> None:
         if seconds <= 0:
             raise InputError(f"seconds must be above 0, not {seconds}")
-        self.url = str(url)
-        self.store = _open(self.url, seconds, options or {})
+        self.url, self.seconds = str(url), seconds
+        self.place = _open(self.url, seconds, options or {})
+        self._turn = threading.RLock()
+        self._end = math.inf
+        self._left: Future | None = None
+
+    @contextmanager
+    def within(self, seconds: float | None = None) -> Iterator[None]:
+        """One deadline over all requests inside, one thread at a time; an outer one counts too. Raises Unreachable."""
+        end = time.monotonic() + (self.seconds if seconds is None else seconds)
+        if not self._turn.acquire(timeout=max(0.0, end - time.monotonic())):
+            raise Unreachable(f"an earlier call for {self.url} is still under way")
+        outer, self._end = self._end, min(end, self._end)
+        try:
+            yield
+        finally:
+            self._end = outer
+            self._turn.release()
+
+    @contextmanager
+    def untimed(self) -> Iterator[None]:
+        """Work of our own `within` a deadline, which waits for it."""
+        start = time.monotonic()
+        yield
+        self._end += time.monotonic() - start
 
     def put(self, name: str, data: bytes) -> None:
         """Write it whole, or not at all. Raises Unreachable."""
-        import obstore
-
-        self._call("write", name, lambda: obstore.put(self.store, name, data))
+        self._call("write", name, lambda: self.place.put(name, data))
 
     def get(self, name: str) -> bytes | None:
         """Its bytes; None if there is no such object. Raises Unreachable."""
-        import obstore
-
-        try:
-            return self._call("read", name, lambda: bytes(obstore.get(self.store, name).bytes()))
-        except FileNotFoundError:
-            return None
+        return self._seen(name).data
 
     def names(self) -> list[str]:
-        """Of all objects here. Raises Unreachable."""
-        import obstore
-
-        return self._call("list", "objects", lambda: [m["path"] for part in obstore.list(self.store) for m in part])
+        """Of all objects here, what a killed process left staged too. Raises Unreachable."""
+        return self._call("list", "objects", self.place.names)
 
     def delete(self, names: list[str]) -> None:
         """Raises Unreachable; one that is gone already is no error."""
-        import obstore
+        with self.within():
+            for name in names:
+                with suppress(FileNotFoundError):
+                    self._call("delete", name, lambda name=name: self.place.delete(name))
 
-        for name in names:
-            try:
-                self._call("delete", name, lambda name=name: obstore.delete(self.store, name))
-            except FileNotFoundError:
-                pass
+    def manifest(self) -> Seen:
+        """As it is now, for `read` and for `point`. Raises Unreachable."""
+        return self._seen(MANIFEST)
 
-    def entries(self) -> list[Entry]:
-        """What is published, oldest first; none where nobody ever published. Raises Unreachable, CorruptError."""
-        data = self.get(MANIFEST)
+    def read(self, seen: Seen) -> list[Entry]:
+        """What a manifest says is published, oldest first; none where nobody ever published. Raises CorruptError."""
         try:
-            return msgspec.json.decode(data, type=list[Entry]) if data is not None else []
+            return msgspec.json.decode(seen.data, type=list[Entry]) if seen.data is not None else []
         except msgspec.DecodeError as error:
             raise CorruptError(f"{MANIFEST} in {self.url} is torn or foreign: {error}") from error
 
-    def point(self, entries: list[Entry]) -> None:
-        """Publish these, at once."""
-        self.put(MANIFEST, msgspec.json.encode(entries))
+    def entries(self) -> list[Entry]:
+        """What is published now. Raises Unreachable, CorruptError."""
+        return self.read(self.manifest())
+
+    def point(self, data: bytes, seen: Seen) -> None:
+        """Replace the manifest that was seen by this one, at once. Raises InputError if it was replaced since, Unreachable."""
+        try:
+            self._call("write", MANIFEST, lambda: self.place.replace(MANIFEST, data, seen))
+        except Changed:
+            raise self.taken() from None
+
+    def taken(self) -> InputError:
+        """Two who publish here: the later to notice must stop."""
+        return InputError(
+            f"{MANIFEST} in {self.url} was replaced by somebody else: another publisher writes there. Nothing of theirs was "
+            "changed; stop one of the two, or give this one a URL of its own"
+        )
 
     def fetch(self, entry: Entry) -> bytes:
         """The entry's object, its size and checksum as published. Raises CorruptError naming it, Unreachable."""
@@ -113,13 +148,42 @@ class Objects:
             )
         return data
 
-    def _call(self, verb: str, name: str, call):
+    def _seen(self, name: str) -> Seen:
         try:
-            return call()
+            return self._call("read", name, lambda: self.place.get(name))
         except FileNotFoundError:
-            raise
-        except Exception as error:  # obstore's own tree, one branch a cause
-            raise Unreachable(f"could not {verb} {name} in {self.url}: {error}") from error
+            return Seen(None)
+
+    def _call(self, verb: str, name: str, call: Callable[[], Any]) -> Any:
+        """In a thread, for neither a disk nor a library that hangs can be interrupted; one request at a time."""
+        with self.within():
+            try:
+                if self._left is not None:
+                    wait([self._left], self._end - time.monotonic())
+                    if not self._left.done():
+                        raise TimeoutError("an earlier request is still under way")
+                if (seconds := self._end - time.monotonic()) <= 0:
+                    raise TimeoutError("no time is left")
+                self._left = _started(call)
+                return self._left.result(seconds)
+            except (FileNotFoundError, Changed):
+                raise
+            except Exception as error:  # obstore's own tree, one branch a cause
+                why = str(error) or "no answer in time"
+                raise Unreachable(f"could not {verb} {name} in {self.url}: {why}") from error
+
+
+def _started(call: Callable[[], Any]) -> Future:
+    future: Future = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(call())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=work, daemon=True, name="weights").start()
+    return future
 
 
 def checksum(data: bytes) -> str:
@@ -127,19 +191,21 @@ def checksum(data: bytes) -> str:
     return blake3.blake3(data).hexdigest()
 
 
-def _open(url: str, seconds: float, options: dict[str, str]):
-    try:
-        from obstore.store import LocalStore, MemoryStore, from_url
-    except ImportError as error:
-        raise InputError("weights in a folder or bucket need obstore: pip install 'trivium[store]'") from error
+def _open(url: str, seconds: float, options: dict[str, str]) -> Place:
     scheme = urlparse(url).scheme
-    if scheme == "memory":
-        return _MEMORY.setdefault(url, MemoryStore())
     if scheme in ("", "file"):
-        return LocalStore(unquote(urlparse(url).path) if scheme else url, mkdir=True)
-    wait = timedelta(seconds=seconds)
-    client = {"timeout": wait, "connect_timeout": wait, "allow_http": options.get("endpoint", "").startswith("http:")}
+        return Folder(Path(unquote(urlparse(url).path) if scheme else url))
     try:
-        return from_url(url, config=options, client_options=client, retry_config={"max_retries": 5, "retry_timeout": wait})
+        from obstore.store import MemoryStore, from_url
+    except ImportError as error:
+        raise InputError("weights in a bucket need obstore: pip install 'trivium[store]'") from error
+    if scheme == "memory":
+        return Bucket(_MEMORY.setdefault(url, MemoryStore()))
+    limit = timedelta(seconds=seconds)
+    client = {"timeout": limit, "connect_timeout": limit, "allow_http": options.get("endpoint", "").startswith("http:")}
+    try:
+        return Bucket(
+            from_url(url, config=options, client_options=client, retry_config={"max_retries": 5, "retry_timeout": limit})
+        )
     except Exception as error:
         raise InputError(f"{url} is no folder or bucket that can be opened: {error}") from error

@@ -27,11 +27,16 @@ class Weights:
 
 
 class Subscriber:
-    """Follows the versions under a URL. `held` is the last good one, whatever happens."""
+    """Follows the versions under a URL. `held` is the last good one, whatever happens.
+
+    A `sync` ends in `seconds`, the version being rebuilt by then aside. One that was cut short is continued by the next.
+    """
 
     def __init__(self, url: str | Path, *, seconds: float = 30.0, options: dict[str, str] | None = None) -> None:
         self.objects = Objects(url, seconds=seconds, options=options)
         self.held: Weights | None = None
+        self._given: Weights | None = None
+        self._reached: Weights | None = None
 
     def sync(self) -> Weights | None:
         """The newest version, or None if nothing was ever published. Held already: no object is read.
@@ -39,11 +44,48 @@ class Subscriber:
         From the held version by deltas; where that does not lead there, from the last full one. A torn or wrong object is
         refused: then the last version before it, if that is news; otherwise CorruptError. Raises Unreachable in time.
         """
+        with self.objects.within():
+            return self._synced()
+
+    def wait(self, version: int, seconds: float, every: float = 0.2) -> Weights:
+        """`sync` until the version is at least this one. Raises Unreachable when `seconds` are over, not before."""
+        end, error = time.monotonic() + seconds, None
+        while (left := end - time.monotonic()) > 0:
+            try:
+                with self.objects.within(left):
+                    found = self.sync()
+                if found is not None and found.version >= version:
+                    return found
+            except Unreachable as failed:
+                error = failed
+            time.sleep(min(every, max(0.0, end - time.monotonic())))
+        raise Unreachable(f"version {version} did not appear in {self.objects.url} within {seconds:g} s") from error
+
+    def deliver(self, receiver: Receiver) -> float | None:
+        """`sync` and hand it over as `publish` does; the probe's largest gap, or None if the receiver has it already.
+
+        Raises LawError if the receiver does not hold what it was given; it then gets back what it had from here.
+        """
+        before, found = self._given, self.sync()
+        if found is None or (before is not None and found.digest == before.digest and receiver.version == found.version):
+            return None
+        try:
+            gap = deliver(found.state, found.version, receiver, found.probe)
+        except LawError:
+            if before is not None:
+                receiver.load(before.state, before.version)
+            self.held = before
+            raise
+        self._given = found
+        return gap
+
+    def _synced(self) -> Weights | None:
         entries = self.objects.entries()
         for _ in range(_TRIES):
             if not entries or self._holds(entries[-1]):
                 return self.held
             made, error = self._rebuilt(entries)
+            self._reached = None
             if error is None:
                 self.held = made
                 return made
@@ -55,41 +97,14 @@ class Subscriber:
         self.held = replace(made, refused=str(error))
         return self.held
 
-    def wait(self, version: int, seconds: float, every: float = 0.2) -> Weights:
-        """`sync` until the version is at least this one. Raises Unreachable when `seconds` are over."""
-        end = time.monotonic() + seconds
-        while True:
-            found = self.sync()
-            if found is not None and found.version >= version:
-                return found
-            if time.monotonic() >= end:
-                raise Unreachable(f"version {version} did not appear in {self.objects.url} within {seconds:g} s")
-            time.sleep(min(every, max(0.0, end - time.monotonic())))
-
-    def deliver(self, receiver: Receiver) -> float | None:
-        """`sync` and hand it over as `publish` does; the probe's largest gap, or None if the receiver has it already.
-
-        Raises LawError if the receiver does not hold what it was given; it then gets back what it had from here.
-        """
-        before, found = self.held, self.sync()
-        if found is None or (before is not None and found.digest == before.digest and receiver.version == found.version):
-            return None
-        try:
-            return deliver(found.state, found.version, receiver, found.probe)
-        except LawError:
-            if before is not None:
-                receiver.load(before.state, before.version)
-            self.held = before
-            raise
-
     def _holds(self, entry: Entry) -> bool:
-        return self.held is not None and (self.held.version, self.held.digest) == (entry.version, entry.digest)
+        return _is(self.held, entry)
 
     def _rebuilt(self, entries: list[Entry]) -> tuple[Weights | None, CorruptError | None]:
         """The newest version, or the last good one before it and what was wrong with the next."""
-        at = next((n for n, entry in enumerate(entries) if self._holds(entry)), None)
-        if at is not None and all(entry.base is not None for entry in entries[at + 1 :]):
-            made, error = self._walk(self.held, entries[at + 1 :])
+        known, deltas = self._nearest(entries)
+        if known is not None:
+            made, error = self._walk(known, deltas)
             if error is None:
                 return made, None
         fulls = [n for n, entry in enumerate(entries) if entry.base is None]
@@ -102,12 +117,22 @@ class Subscriber:
             best = max(best, made, key=lambda w: -1 if w is None else w.version)
         return best, error
 
+    def _nearest(self, entries: list[Entry]) -> tuple[Weights | None, list[Entry]]:
+        """What we have from which deltas alone lead to the newest version, and these deltas."""
+        for n in reversed(range(len(entries))):
+            for known in (self._reached, self.held):
+                if _is(known, entries[n]):
+                    return known, entries[n + 1 :]
+            if entries[n].base is None:
+                break
+        return None, []
+
     def _walk(self, start: Weights | None, path: list[Entry]) -> tuple[Weights | None, CorruptError | None]:
         """As far along the path as it is good."""
         made = start
         for entry in path:
             try:
-                made = self._step(made, entry)
+                made = self._reached = self._step(made, entry)
             except CorruptError as error:
                 return made, error
         return made, None
@@ -119,3 +144,7 @@ class Subscriber:
         if (made := digest(state)) != entry.digest:
             raise CorruptError(f"version {entry.version} in {self.objects.url} gives other weights than were published")
         return Weights(state, entry.version, made, entry.probe)
+
+
+def _is(held: Weights | None, entry: Entry) -> bool:
+    return held is not None and (held.version, held.digest) == (entry.version, entry.digest)
