@@ -2,5 +2,6 @@
 
 from trivium.nn.network import Network, View
 from trivium.nn.packed import Packed
+from trivium.nn.shard import shard
 
-__all__ = ["Network", "Packed", "View"]
+__all__ = ["Network", "Packed", "View", "shard"]

@@ -17,12 +17,14 @@ from typing import Protocol
 
 import blake3
 import torch
+import torch.distributed as dist
 from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from trivium.errors import CorruptError, InputError, Unsupported
 from trivium.nn.logprobs import logprobs
 from trivium.nn.packed import Packed
+from trivium.nn.shard import part, whole
 
 _NO_MASK = {"full_attention": None}
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
@@ -55,7 +57,10 @@ class Network(torch.nn.Module):
     """A causal language model with full attention in every layer (Qwen3, Llama, Qwen2, ... by transformers).
 
     `network.model` is transformers' own model; its parameters are the network's. `folder` is where it was loaded from.
+    `sharded` networks (nn.shard) are spread over ranks: all ranks together call what reads or runs them.
     """
+
+    sharded = False
 
     def __init__(self, config: PretrainedConfig, seed: int = 0, dtype: torch.dtype = torch.float32) -> None:
         """A fresh network of `config`; the same seed gives the same weights. Unsupported: other layer types."""
@@ -107,14 +112,16 @@ class Network(torch.nn.Module):
     def hidden(self, tokens: torch.Tensor, positions: torch.Tensor, view: View) -> torch.Tensor:
         """Final hidden states: tokens, positions int64 [N] or [B, n] -> [N, d] or [B, n, d]; [N] is a batch of one."""
         flat = tokens.dim() == 1
+        if flat:
+            return self(tokens[None], positions[None], view)[0]
+        return self(tokens, positions, view)
+
+    def forward(self, tokens: torch.Tensor, positions: torch.Tensor, view: View) -> torch.Tensor:
+        """`hidden` of a batch [B, n]; a method of this name because FSDP2 gathers weights around it."""
         out = self.model.base_model(
-            input_ids=tokens[None] if flat else tokens,
-            position_ids=positions[None] if flat else positions,
-            attention_mask=_NO_MASK,
-            use_cache=False,
-            view=view,
-        ).last_hidden_state
-        return out[0] if flat else out
+            input_ids=tokens, position_ids=positions, attention_mask=_NO_MASK, use_cache=False, view=view
+        )
+        return out.last_hidden_state
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [..., d] -> logits [..., vocabulary], float32 (float64 in a float64 network). For a few tokens."""
@@ -132,7 +139,13 @@ class Network(torch.nn.Module):
         return logprobs(hidden, self.head.weight, targets, temperature)
 
     def state(self) -> dict[str, torch.Tensor]:
-        """The weights by name, detached and not copied; tied weights once, under their first name."""
+        """The weights by name, detached and not copied (gathered, if sharded); tied ones once, under their first name."""
+        return {name: whole(tensor) for name, tensor in self._own().items()}
+
+    def _own(self) -> dict[str, torch.Tensor]:
+        """What this rank has of the weights, as `state` names them."""
+        if self.sharded:
+            self.reshard()  # a forward pass without a backward one leaves some of them gathered
         seen: set[int] = set()
         found = {}
         for name, tensor in self.model.state_dict(keep_vars=True).items():
@@ -144,14 +157,14 @@ class Network(torch.nn.Module):
     @torch.no_grad()
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
         """Take over weights in place, cast to the network's dtype; InputError, unchanged, if they do not fit."""
-        mine = self.state()
+        mine = self._own()
         if strange := sorted(mine.keys() ^ state.keys()):
             raise InputError(f"these weights are of another network: {strange[0]} is on one side only")
         for name, tensor in mine.items():
             if tensor.shape != state[name].shape:
                 raise InputError(f"{name} has shape {list(state[name].shape)}, the network wants {list(tensor.shape)}")
         for name, tensor in mine.items():
-            tensor.copy_(state[name])
+            tensor.copy_(part(state[name], tensor))
 
     def digest(self) -> str:
         """blake3 (hex) of the names and bytes of all weights, in the order of their names."""
@@ -160,23 +173,26 @@ class Network(torch.nn.Module):
     def save(self, folder: str | Path, dtype: torch.dtype | None = None) -> None:
         """Write a Hugging Face folder: config, weights in `dtype` (default: as they are), tokenizer files unchanged.
 
-        The folder appears whole or not at all; InputError if it exists and is not empty.
+        The folder appears whole or not at all; InputError if it exists and is not empty. Of a sharded network's ranks
+        the first one writes.
         """
-        folder = Path(folder)
+        folder, state = Path(folder), self.state()
+        if self.sharded and dist.get_rank():
+            return
         if folder.exists() and any(folder.iterdir()):
             raise InputError(f"{folder} is not empty; save the network to a new folder")
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
-            self._write(temporary, dtype)
+            self._write(temporary, state, dtype)
             temporary.chmod(0o755)
             os.replace(temporary, folder)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
 
-    def _write(self, folder: Path, dtype: torch.dtype | None) -> None:
-        cast = {name: value.to(dtype or value.dtype) for name, value in self.state().items()}
+    def _write(self, folder: Path, state: dict[str, torch.Tensor], dtype: torch.dtype | None) -> None:
+        cast = {name: value.to(dtype or value.dtype) for name, value in state.items()}
         with _quiet():
             self.model.save_pretrained(folder, state_dict=cast)
         config = copy.deepcopy(self.config)

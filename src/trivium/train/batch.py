@@ -243,6 +243,12 @@ def _micro(chosen: list[Numbered], shared: list[int], part: list[Lesson], weight
     )
 
 
+def blank() -> Micro:
+    """A run of one token in which none is trained: its gradients are zero."""
+    whole, none = torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.float64)
+    return Micro(torch.zeros(1, dtype=torch.int64), [1], [0], whole, whole, none, whole, none, none, none, whole, whole)
+
+
 def _scattered(values: Tensor, of: Tensor, places: int) -> Tensor:
     """[M] to [U]: rows that share a place agree on what is there."""
     return values.new_empty(places).scatter_(0, of, values)

@@ -23,6 +23,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from trivium.errors import CorruptError
+from trivium.train import ranks
 from trivium.train.learner import Learner
 
 Contents = tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]
@@ -47,17 +48,22 @@ class Checkpoints:
         self.root = Path(root)
         self.keep = keep
 
-    def save(self, learner: Learner, user: dict[str, Any] | None = None) -> Path:
-        """Write the learner's weights, optimizer and version, and `user` (JSON). A kill loses nothing older."""
+    def save(self, learner: Learner, user: dict[str, Any] | None = None) -> Path | None:
+        """Write the learner's weights, optimizer and version, and `user` (JSON). A kill loses nothing older.
+
+        Every rank of a sharded network calls it; the first one writes, the others get None at once.
+        """
+        weights, optimizer = learner.network.state(), learner.optimizer_state()
+        if learner.network.sharded and ranks.mine():
+            return None
+        state = {"version": learner.version, "algorithm": learner.algorithm.name, "user": user or {}}
+        return self._put((save(_whole(weights)), save(_whole(optimizer)), json.dumps(state).encode()))
+
+    def _put(self, contents: tuple[bytes, bytes, bytes]) -> Path:
+        """The files of a checkpoint under the next number."""
         self.root.mkdir(parents=True, exist_ok=True)
         self._sweep()
         temporary = Path(tempfile.mkdtemp(prefix=".write-", dir=self.root))
-        state = {"version": learner.version, "algorithm": learner.algorithm.name, "user": user or {}}
-        contents = (
-            save(_whole(learner.network.state())),
-            save(_whole(learner.optimizer_state())),
-            json.dumps(state).encode(),
-        )
         digests = {}
         for name, data in zip(_FILES, contents, strict=True):
             _write(temporary / name, data)

@@ -11,12 +11,15 @@ from torch import Tensor
 
 from trivium.errors import InputError, TriviumError, Unsupported
 from trivium.nn import Network, Packed
+from trivium.nn.shard import part as kept
+from trivium.nn.shard import whole
 from trivium.train import ranks
 from trivium.train.algorithms import Algorithm, Tokens
 from trivium.train.batch import (
     Batch,
     Lesson,
     Micro,
+    blank,
     counts,
     lessons,
     local,
@@ -37,7 +40,8 @@ class Learner:
     """Changes a network by scored batches.
 
     Under torch.distributed every rank holds the same weights and calls `step` with its own groups; gradients and counts
-    are summed, so N ranks do what one process would do with all groups in the order of ranks.
+    are summed, so N ranks do what one process would do with all groups in the order of ranks. A network that `nn.shard`
+    spread over the ranks sums its gradients itself; `optimizer_state` and checkpoints are then for all ranks to call.
     """
 
     def __init__(
@@ -125,11 +129,18 @@ class Learner:
             return
         meter.add("episodes", len(part))
         weights = self.algorithm.normaliser(counts(part, totals))
-        made = [micro.to(self._device) for micro in micros(part, weights, self.algorithm, self.micro_tokens, self.share)]
+        made = self._micros(part, weights)
         sequence = self._sequence(made, part) if self.algorithm.sequence else None
         for micro in made:
             self._backward(micro, sequence, meter, first)
         self._update(meter)
+
+    def _micros(self, part: list[Lesson], weights: Tensor) -> list[Micro]:
+        """The runs of a substep: equally many on all ranks of a sharded network, as they gather its layers together."""
+        made = micros(part, weights, self.algorithm, self.micro_tokens, self.share)
+        if self.network.sharded:
+            made += [blank()] * (int(ranks.largest(torch.tensor(len(made)))) - len(made))
+        return [micro.to(self._device) for micro in made]
 
     def _backward(self, micro: Micro, sequence: Tensor | None, meter: Meter, first: bool) -> None:
         new, entropy = self._logprobs(self.network, micro)
@@ -143,6 +154,8 @@ class Learner:
         value, cut = self.algorithm.loss(tokens)
         loss = (micro.weight.to(new.dtype) * value).sum()
         loss.backward()
+        if not len(micro.of):
+            return  # a blank
         meter.add("loss", loss.detach())
         meter.add("tokens_seen", sum(micro.lengths))
         meter.add("tokens_computed", len(micro.tokens))
@@ -176,8 +189,9 @@ class Learner:
     def _update(self, meter: Meter) -> None:
         """One optimizer update from the gradients of all ranks; one that is not finite is counted and thrown away."""
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        ranks.sum_gradients(parameters)
-        norm = torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm)
+        if not self.network.sharded:
+            ranks.sum_gradients(parameters)
+        norm = whole(torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm))
         if torch.isfinite(norm):
             for group in self.optimizer.param_groups:
                 group["lr"] = self.lr * self.schedule(self.version)
@@ -199,21 +213,27 @@ class Learner:
 
     def optimizer_state(self) -> dict[str, Tensor]:
         """AdamW's moments and step counts, by `parameter name|field`; empty before the first update."""
-        names = {id(p): name for name, p in self.network.model.named_parameters()}
+        names = {id(p): name for name, p in self._parameters().items()}
         state = self.optimizer.state
-        return {f"{names[id(p)]}|{key}": value for p in state for key, value in state[p].items()}
+        return {f"{names[id(p)]}|{key}": whole(value) for p in state for key, value in state[p].items()}
 
     def load_optimizer_state(self, state: dict[str, Tensor]) -> None:
         """Take over what `optimizer_state` gave. Raises InputError, unchanged, if it is of another network."""
-        parameters = dict(self.network.model.named_parameters())
+        parameters = self._parameters()
         entries = [(*key.rsplit("|", 1), value) for key, value in state.items()]
         for name, key, value in entries:
             if name not in parameters or (key != "step" and value.shape != parameters[name].shape):
                 raise InputError(f"this optimizer state is of another network: {name}")
         self.optimizer.state.clear()
         for name, key, value in entries:
-            device = value.device if key == "step" else parameters[name].device
-            self.optimizer.state[parameters[name]][key] = value.to(device).clone()
+            value = value if key == "step" else kept(value, parameters[name])
+            self.optimizer.state[parameters[name]][key] = value.clone()
+
+    def _parameters(self) -> dict[str, torch.nn.Parameter]:
+        """The network's parameters by name, as the optimizer knows them."""
+        if self.network.sharded:
+            self.network.reshard()  # else some may be the gathered ones
+        return dict(self.network.model.named_parameters())
 
 
 @dataclass(slots=True)

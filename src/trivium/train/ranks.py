@@ -14,6 +14,11 @@ def together() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
+def mine() -> int:
+    """Our number."""
+    return dist.get_rank() if together() else 0
+
+
 def total(tensor: Tensor) -> Tensor:
     """Sum over ranks."""
     return _reduced(tensor, dist.ReduceOp.SUM) if together() else tensor
