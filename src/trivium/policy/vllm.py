@@ -218,6 +218,8 @@ class Vllm:
         if label == "default":
             self._label("0")
             return 0
+        if not label.rstrip("?").isdecimal():
+            raise PolicyError(f"vLLM at {self.url} calls its weights {label!r}, which is no version; start it anew")
         return int(label.rstrip("?"))
 
     def _label(self, label: str) -> None:
