@@ -122,6 +122,7 @@ def test_what_does_not_fit_is_not_sent(serve, renderer):
         "scale-out": "--enable-scale-out",
         "processed": "--logprobs-mode processed_logprobs",
         "versions": "weight_versions",
+        "whole": "--no-enable-chunked-prefill",
     }.items(),
 )
 def test_an_option_that_the_server_lacks_is_an_error_at_start(serve, renderer, lack, named):

@@ -43,7 +43,16 @@ def serving(model: Path, log: Path, worker: str = ""):
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     words, needs = command(model, python=PYTHON, port=port)
-    words += ["--dtype", "float32", "--enforce-eager", "--max-model-len", "2048", "--max-num-seqs", "32"]
+    words += [
+        "--dtype",
+        "float32",
+        "--enforce-eager",
+        "--max-model-len",
+        "2048",
+        "--max-num-seqs",
+        "32",
+        "--no-enable-chunked-prefill",
+    ]
     if worker:
         words[words.index("trivium_vllm.Worker")] = worker
         needs["PYTHONPATH"] += os.pathsep + str(Path(__file__).parent)

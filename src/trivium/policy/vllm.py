@@ -35,7 +35,8 @@ _EXTENSION = Path(__file__).with_name("vllm_server")
 def command(model: str | Path, *, python: str = "python3", port: int = 8000) -> tuple[list[str], dict[str, str]]:
     """The command that serves `model` on the loopback as a Vllm wants it, and what its environment needs besides.
 
-    Add what the machine wants (--dtype, --max-model-len, --gpu-memory-utilization ...). In the development mode that
+    Add what the machine wants (--dtype, --max-model-len, --gpu-memory-utilization ...; on a CPU also
+    --no-enable-chunked-prefill, without which a seed ends it). In the development mode that
     weight updates need, whoever reaches the port may replace the weights: keep it off other networks.
     """
     words = [python, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model), "--host", "127.0.0.1"]
@@ -201,6 +202,8 @@ class Vllm:
             self._refuse(f"--logprobs-mode processed_logprobs (it has {found['logprobs']}, which ignores the temperature)")
         if found["workers"] != 1:
             self._refuse(f"one worker only (it has {found['workers']}); start a server for each")
+        if found["dies"]:
+            self._refuse("--no-enable-chunked-prefill: on a CPU it dies of a seeded request whose prompt it splits")
         if stale := found["stale"]:
             raise Unsupported(
                 f"vLLM at {self.url} computes {stale[0]} and {len(stale) - 1} other layers with packed weights that an update "

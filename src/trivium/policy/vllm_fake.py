@@ -38,9 +38,9 @@ class FakeVllm:
     """`with FakeVllm(folder, state) as fake: Vllm(fake.url)`. `folder` is told as the model's; `step` are seconds a token;
     after `rests` tokens it pauses by itself, so that an update comes in mid-reply.
 
-    `lacks` names what it was started without: "dev", "extension", "scale-out", "versions", "processed". `lies`: "reload"
-    (reports the new digest, serves the old weights), "digest" (holds others than it was given), "packed" (layers that do
-    not follow their weights), "logprobs" (one too few), "ends" (a reply that ends before its end). `fails` are statuses to
+    `lacks` names what it was started without: "dev", "extension", "scale-out", "versions", "processed", "whole". `lies`:
+    "reload" (reports the new digest, serves the old weights), "digest" (holds others than it was given), "packed" (layers
+    that do not follow their weights), "logprobs" (one too few), "ends" (a reply ends before its end). `fails` are statuses to
     answer the next requests for a reply with ("abort": aborted by somebody). `asked` keeps those requests, `spoken` counts
     tokens, `most` is how many requests were in flight at once.
     """
@@ -129,7 +129,7 @@ class FakeVllm:
         mode = "raw_logprobs" if "processed" in self.lacks else "processed_logprobs"
         stale = ["model.layers.0.mlp.down_proj"] if "packed" in self.lies else []
         found = {"folder": self.folder, "logprobs": mode, "dtype": "float32", "context": 2048, "workers": 1}
-        return {**found, "stale": stale}
+        return {**found, "dies": "whole" in self.lacks, "stale": stale}
 
     def trivium_load(self, path: str) -> dict:
         from safetensors.torch import load_file

@@ -44,12 +44,14 @@ class Worker:
     def trivium_serves(self) -> dict:
         """What this worker is, and which of its layers do not compute with the weights that they hold."""
         config = self.vllm_config.model_config
+        splits = self.vllm_config.scheduler_config.enable_chunked_prefill
         return {
             "folder": str(config.model),
             "logprobs": str(config.logprobs_mode),
             "dtype": str(config.dtype).removeprefix("torch."),
             "context": int(config.max_model_len),
             "workers": int(self.vllm_config.parallel_config.world_size_across_dp),
+            "dies": bool(splits and self.device.type == "cpu"),  # of a seed, where a prompt is split: torch cannot rewind it
             "stale": _stale(self.model_runner.model),
         }
 
