@@ -39,6 +39,7 @@ def test_a_killed_writer_leaves_whole_batches(tmp_path, episode):
         process = multiprocessing.get_context("fork").Process(target=_write_for_ever, args=(path, encode(episode), written))
         process.start()
         while len(list(Store(path).select(limit=written + 1))) <= written:
+            assert process.is_alive()
             time.sleep(0.01)
         time.sleep(delay)
         os.kill(process.pid, signal.SIGKILL)

@@ -20,6 +20,8 @@ FIRST = 100
 class Said(torch.nn.Module):
     """In a network's place: the log-probability of each sampled token is a parameter."""
 
+    sharded = False
+
     def __init__(self) -> None:
         super().__init__()
         self.new = torch.nn.Parameter(flat(NEW))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from trivium.errors import CorruptError
 from trivium.trace.codec import decode, encode
 from trivium.trace.episode import Episode, Score
 
+_PATIENCE = 30  # seconds that another writer may take
 _meta = MetaData()
 _episodes = Table(
     "episodes",
@@ -115,6 +118,14 @@ def _columns(score: Score) -> dict:
 
 def _write_ahead(connection, _record) -> None:
     """WAL: readers never block the writer, and a killed writer leaves the last committed transaction."""
-    connection.execute("PRAGMA busy_timeout=30000")
-    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute(f"PRAGMA busy_timeout={_PATIENCE * 1000}")
+    deadline = time.monotonic() + _PATIENCE
+    while True:  # where two open a new store at once, SQLite refuses one of them this pragma without waiting
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            break
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
     connection.execute("PRAGMA synchronous=NORMAL")
