@@ -113,7 +113,7 @@ def test_eval_says_what_rollouts_and_pruning_are_worth(trained, capsys):
 @pytest.mark.parametrize("verb", ["eval", "eval search"])
 def test_eval_compares_runs_and_writes_what_it_says(trained, capsys, tmp_path, verb):
     """On the tasks that the run was measured on itself, so that only the base by most likely token is attempted."""
-    files = ["--json", tmp_path / "claim.json", "--out", tmp_path / "claim.md"]
+    files = ["--json", tmp_path / "claim.json", "--out", tmp_path / "claim.md", "--plot", tmp_path / "claim.png"]
     code, out, err = told(capsys, *verb.split(), "--compare", trained, "--tasks", "4", "--workers", "1", *files)
     assert code == 0, err
     page = (tmp_path / "claim.md").read_text()
@@ -123,7 +123,16 @@ def test_eval_compares_runs_and_writes_what_it_says(trained, capsys, tmp_path, v
     own = json.loads((trained / "results" / "rl.json").read_text())
     assert numbers["recipes"][0]["per_task"][0]["rl"]["f1"] == [round(value, 4) for value in own["scores"]["f1"]]
     assert numbers["command"].startswith(f"trivium {verb} --compare run ") and numbers["versions"]["torch"]
-    assert str(trained.parent) not in page
+    assert str(trained.parent) not in page and (tmp_path / "claim.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_a_model_that_is_warm_already_goes_straight_to_rl(trained, tmp_path, capsys):
+    warm = ["--model", trained / "model-sft", *TINY[:2], "--sft-steps", "0", *TINY[4:-1]]
+    code, out, err = told(capsys, "train", "search", "--out", tmp_path / "run", *warm)
+    assert code == 0, err
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert "base" not in summary and "expert" in summary
+    assert summary["sft"] == json.loads((trained / "summary.json").read_text())["sft"]
 
 
 def test_what_is_exported_loads_in_transformers_and_is_ours(trained, tmp_path, capsys):

@@ -18,9 +18,7 @@ def write(path: Path, content: str | bytes) -> Path:
 
 
 def beir(folder: Path, corpus: str = "", queries: str = "", qrels: str = "") -> Path:
-    write(
-        folder / "corpus.jsonl", corpus or '{"_id": "d1", "title": "One", "text": "first", "metadata": {"page": 3}}\n'
-    )
+    write(folder / "corpus.jsonl", corpus or '{"_id": "d1", "title": "One", "text": "first", "metadata": {"page": 3}}\n')
     write(folder / "queries.jsonl", queries or '{"_id": "q1", "text": "what"}\n{"_id": "q2", "text": "unjudged"}\n')
     write(folder / "qrels" / "test.tsv", qrels or "query-id\tcorpus-id\tscore\nq1\td1\t1\n")
     return folder
@@ -44,9 +42,7 @@ def test_one_file_is_a_corpus_of_one(tmp_path):
 
 
 def test_jsonl_takes_both_names_of_the_id(tmp_path):
-    path = write(
-        tmp_path / "c.jsonl", '{"_id": "a", "title": "T", "text": "x"}\n\n{"id": 7, "text": "line\u2028sep"}\n'
-    )
+    path = write(tmp_path / "c.jsonl", '{"_id": "a", "title": "T", "text": "x"}\n\n{"id": 7, "text": "line\u2028sep"}\n')
     assert read_documents(path) == [Document("a", "T", "x"), Document("7", "", "line\u2028sep")]
 
 

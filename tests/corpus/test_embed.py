@@ -201,9 +201,7 @@ def tiny(tmp_path) -> Path:
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
     folder = tmp_path
-    vocabulary = {
-        word: n for n, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "query", "river", "holt", "oster"])
-    }
+    vocabulary = {word: n for n, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "query", "river", "holt", "oster"])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))

@@ -86,9 +86,7 @@ async def branching(renderer) -> tuple[Episode, Episode]:
     """An episode, and another that branches off before its second turn."""
     harness = Harness([search_corpus, prune_chunks], Window(4000), "Search.", specs=False)
     snapshots = []
-    first = await harness.run(
-        TASK, script(renderer, [call(search()), call(search()), say("#1 #5")]), on_turn=snapshots.append
-    )
+    first = await harness.run(TASK, script(renderer, [call(search()), call(search()), say("#1 #5")]), on_turn=snapshots.append)
     second = await harness.branch(snapshots[1], first, script(renderer, [call(keep("#2")), say("#2")]), sample=1)
     return first, second
 

@@ -35,9 +35,7 @@ def test_packed_gives_what_transformers_gives_each_sequence_alone(made, tmp_path
 def test_a_batch_is_a_run_of_each_row():
     class Batched(Packed):
         def attend(self, layer, q, k, v, scaling):
-            rows = [
-                super(Batched, self).attend(layer, *(x[i : i + 1] for x in (q, k, v)), scaling) for i in range(len(q))
-            ]
+            rows = [super(Batched, self).attend(layer, *(x[i : i + 1] for x in (q, k, v)), scaling) for i in range(len(q))]
             return torch.cat(rows)
 
     net, tokens, view = network(), torch.arange(12).view(2, 6), Packed([6])

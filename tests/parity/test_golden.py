@@ -104,9 +104,7 @@ GOLDEN = [
 ]
 
 
-@pytest.mark.parametrize(
-    "credit, loss, normaliser, value, size", [row[1:] for row in GOLDEN], ids=[r[0] for r in GOLDEN]
-)
+@pytest.mark.parametrize("credit, loss, normaliser, value, size", [row[1:] for row in GOLDEN], ids=[r[0] for r in GOLDEN])
 def test_losses(credit, loss, normaliser, value, size):
     ours, gradient = evaluate(credit, loss, normaliser)
     assert ours == pytest.approx(value, abs=1e-6)

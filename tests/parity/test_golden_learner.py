@@ -50,9 +50,7 @@ def golden_batch(cuts: list[int]) -> Batch:
             segment.speak(range(number, number + len(turn)), turn, [0] * len(turn))
             segment.append([3, 4, 5], "chunk")
             number += len(turn)
-        episodes.append(
-            recut(Episode(f"t/{sample}", Task("t", "?"), threads=[Thread("agent", "agent", [segment])]), cuts)
-        )
+        episodes.append(recut(Episode(f"t/{sample}", Task("t", "?"), threads=[Thread("agent", "agent", [segment])]), cuts))
     return Batch([Group("t", episodes, R)])
 
 

@@ -13,6 +13,7 @@ from trivium.agents.search.reward import SearchReward
 from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.eval import evaluate
 from trivium.policy import Scripted
+from trivium.reward import score
 from trivium.tasks.curriculum import two_phases
 
 PARTS = get_args(get_type_hints(Search)["without"])
@@ -58,6 +59,11 @@ def test_a_teacher_without_the_tool_never_asks_for_it():
     assert "prune_chunks" not in asked["pruning"]
 
 
+def test_without_blunders_the_teacher_is_right_in_its_most_likely_action():
+    returned = {without: _answers(parts(without)) for without in ("nothing", "blunders")}
+    assert returned["nothing"] < 0.4 and returned["blunders"] > 0.4  # (1 - .6)(1 - .7) = .12 and (1 - .3)(1 - .35) = .46
+
+
 def test_pruning_pays_for_the_perfect_script():
     """The recipe's promise to RL: with three hops and more there is something to learn about pruning."""
     whole, bare = parts(), parts("pruning")
@@ -69,6 +75,14 @@ def _asked(made: Parts) -> set[str]:
     long = [task for task in made.train_tasks if task.truth["hops"] >= 3][:16]
     episodes = [asyncio.run(made.harness.run(task, made.teacher)) for task in long]
     return {call.name for episode in episodes for call in episode.agent.calls}
+
+
+def _answers(made: Parts) -> float:
+    """The share of the teacher's episodes of two hops that end in the gold documents and nothing else."""
+    two = [task for task in made.train_tasks if task.truth["hops"] == 2]
+    episodes = [asyncio.run(made.harness.run(task, made.teacher, sample=n)) for task in two for n in range(4)]
+    found = asyncio.run(score(episodes, made.judge))
+    return sum(each["f1"] == 1.0 for each in found) / len(found)
 
 
 def _mean_reward(made: Parts, prune: float) -> float:

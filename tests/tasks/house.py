@@ -71,4 +71,3 @@ def _size(messages: list[dict]) -> int:
     """About the tokens of the conversation: four letters each, and a dozen for the form of a call."""
     calls = [asked["function"]["arguments"] for message in messages for asked in message.get("tool_calls", [])]
     return sum(len(message["content"]) for message in messages) // 4 + sum(12 + len(str(c)) // 4 for c in calls)
-

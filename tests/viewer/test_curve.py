@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from trivium.viewer import learning_curve
+from trivium.viewer import learning_curve, learning_curves
 from trivium.viewer.curve import series, smooth
+from trivium.viewer.curves import COLOURS
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,7 @@ def a_run(steps: int) -> list[Event]:
         "gap",
     )
     trained = [Event("rl", step, {name: 0.5 + 0.01 * step for name in names}) for step in range(1, steps + 1)]
-    return trained + [
-        Event("rl_eval", s, {"reward": 0.8, "f1": 0.5, "output_recall": 0.4}) for s in range(0, steps + 1, 5)
-    ]
+    return trained + [Event("rl_eval", s, {"reward": 0.8, "f1": 0.5, "output_recall": 0.4}) for s in range(0, steps + 1, 5)]
 
 
 SFT = {"sft": {"f1": 0.5, "output_recall": 0.4, "reward": math.nan}, "sft_greedy": {"f1": 0.6, "reward": None}}
@@ -85,3 +84,17 @@ def test_of_a_step_told_twice_the_last_one_counts_and_what_is_no_number_is_left_
 def test_smoothing_keeps_a_constant_and_halves_no_end():
     assert smooth(np.full(30, 0.7)).tolist() == pytest.approx([0.7] * 30)
     assert smooth(np.arange(7.0)).tolist() == [1.0, 1.5, 2.0, 3.0, 4.0, 4.5, 5.0]
+
+
+def test_the_picture_of_several_runs_has_a_colour_for_each_recipe(tmp_path):
+    from PIL import Image
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        learning_curves({"A": [a_run(20), a_run(10)], "B (untrained)": [[]], "C": [a_run(1)]}, tmp_path / "c.png")
+    with Image.open(tmp_path / "c.png") as image:
+        assert image.size == (1600, 900)
+        pixels = np.asarray(image.convert("RGB"))
+    drawn = [int((pixels == [int(colour[at : at + 2], 16) for at in (1, 3, 5)]).all(-1).sum()) for colour in COLOURS[:4]]
+    assert drawn[0] > 500 and drawn[1] == 0 and drawn[2] > 50 and drawn[3] == 0
+    assert [path.name for path in tmp_path.iterdir()] == ["c.png"]

@@ -137,9 +137,7 @@ def test_errors_and_handles_never_shown_are_told(renderer):
     script = [call(("serch", {"query": " x"})), call(walks.search(), text="I look."), say("#1 #77")]
     episode = asyncio.run(harness.run(walks.TASK, Scripted(script, renderer)))
     text = shown(episode_panel(episode, renderer.decode))
-    has(
-        text, "serch x", "✗ there is no tool 'serch'", "turn 2", "I look.", "search_corpus", "Answer", "#77 never shown"
-    )
+    has(text, "serch x", "✗ there is no tool 'serch'", "turn 2", "I look.", "search_corpus", "Answer", "#77 never shown")
     stopped = asyncio.run(harness.run(walks.TASK, Scripted([call(walks.search())] * 3, renderer)))
     has(shown(episode_panel(stopped)), "turn 3", "stopped: turns, 3 turns")
 

@@ -102,9 +102,7 @@ def _text(path: Path) -> str:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(
-            f"{path} is no UTF-8 text (byte {error.start}): convert it or take it out of the corpus"
-        ) from error
+        raise InputError(f"{path} is no UTF-8 text (byte {error.start}): convert it or take it out of the corpus") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}): check that it is a file you may read") from error
     if "\0" in text:
@@ -150,9 +148,7 @@ def _string(row: dict[str, Any], key: str, where: str, default: str | None = Non
     value = row.get(key)
     value = default if value is None else value
     if not isinstance(value, str):
-        raise InputError(
-            f'{where}: the field "{key}" is {"missing" if value is None else "no string"}: give it a string'
-        )
+        raise InputError(f'{where}: the field "{key}" is {"missing" if value is None else "no string"}: give it a string')
     return value
 
 
@@ -199,6 +195,4 @@ def _judgement(line: str, where: str) -> tuple[str, str, int]:
         query, document, score = line.split("\t")
         return query, document, int(score)
     except ValueError as error:
-        raise InputError(
-            f"{where} is no judgement: write query-id, corpus-id and a whole number, parted by tabs"
-        ) from error
+        raise InputError(f"{where} is no judgement: write query-id, corpus-id and a whole number, parted by tabs") from error

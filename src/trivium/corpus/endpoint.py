@@ -57,9 +57,7 @@ class EndpointEmbedder:
             if not (np.isfinite(lengths) & (lengths > 0)).all():
                 raise ValueError("a vector of no length")
         except (KeyError, TypeError, ValueError) as error:
-            raise InputError(
-                f"{self.url} answered no embeddings ({error}): check that it serves {self.model}"
-            ) from error
+            raise InputError(f"{self.url} answered no embeddings ({error}): check that it serves {self.model}") from error
         return vectors / lengths
 
     def _post(self, body: dict) -> Any:

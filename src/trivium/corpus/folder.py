@@ -72,9 +72,7 @@ def _load(generation: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         meta = json.loads((generation / "meta.json").read_bytes())
         schema, files = meta["schema"], meta["files"]
     except (ValueError, KeyError, TypeError) as error:
-        raise CorruptError(
-            f"the index {generation.parent} is torn (meta.json is no meta data): build it again"
-        ) from error
+        raise CorruptError(f"the index {generation.parent} is torn (meta.json is no meta data): build it again") from error
     if schema != SCHEMA:
         raise CorruptError(f"the index {generation.parent} is of schema {schema}, not {SCHEMA}: build it again")
     for name, expected in files.items():
@@ -94,9 +92,7 @@ def _refuse_foreign(path: Path) -> None:
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file: give a folder for the index")
     if path.exists() and (other := [p.name for p in path.iterdir() if not _ours(p.name)]):
-        raise InputError(
-            f"{path} already holds something else ({sorted(other)[0]}): give the index a folder of its own"
-        )
+        raise InputError(f"{path} already holds something else ({sorted(other)[0]}): give the index a folder of its own")
 
 
 def _ours(name: str) -> bool:

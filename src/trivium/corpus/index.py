@@ -112,9 +112,7 @@ class Index:
             postings = (arrays[f"posting_{name}"] for name in ("stops", "rows", "weights"))
             lexical = Lexical(_to_json(arrays["terms"]), *postings, firsts[-1])
             vectors = arrays.get("vectors")
-            return cls(
-                doc_ids, titles, firsts, arrays["text"], arrays["text_stops"], lexical, vectors, meta["embedder"]
-            )
+            return cls(doc_ids, titles, firsts, arrays["text"], arrays["text_stops"], lexical, vectors, meta["embedder"])
         except (KeyError, ValueError) as error:
             raise CorruptError(f"the index {path} lacks a part ({error}): build it again") from error
 
@@ -135,9 +133,7 @@ def _vectors(chunks: Sequence[Chunk], embedder: Embedder) -> np.ndarray:
         )
     norms = np.linalg.norm(vectors, axis=1)
     if not np.allclose(norms, 1, atol=1e-2):
-        raise InputError(
-            f"embedder {embedder.name} gave a vector of length {norms[np.abs(norms - 1).argmax()]:.3f}, not 1"
-        )
+        raise InputError(f"embedder {embedder.name} gave a vector of length {norms[np.abs(norms - 1).argmax()]:.3f}, not 1")
     return vectors
 
 

@@ -63,9 +63,7 @@ class LocalEmbedder:
 
     def _pooled(self, texts: list[str]) -> np.ndarray:
         hidden, mask = self._forward(texts)
-        pooled = (
-            hidden[:, 0] if self.pooling == "cls" else (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-        )
+        pooled = hidden[:, 0] if self.pooling == "cls" else (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
         return (pooled / pooled.norm(dim=-1, keepdim=True)).cpu().numpy()
 
     def _forward(self, texts: list[str]) -> tuple[Any, Any]:

@@ -172,4 +172,3 @@ def _without(message: Message, dropped: set[str]) -> Message:
     if "pieces" not in message:
         return message
     return {**message, "pieces": [piece for piece in message["pieces"] if piece.ref not in dropped]}
-

@@ -142,9 +142,7 @@ class _Life:
 
     async def _act(self, turn: int, ids: list[str], asked: Sequence[Asked], in_view: dict[str, str]) -> list[_Outcome]:
         """All calls of a turn, at once; each fails alone (law 8)."""
-        outcomes = [
-            _Outcome(Call(id, turn, a.name, a.arguments, error=a.error)) for id, a in zip(ids, asked, strict=True)
-        ]
+        outcomes = [_Outcome(Call(id, turn, a.name, a.arguments, error=a.error)) for id, a in zip(ids, asked, strict=True)]
         self.context.thread.calls += [outcome.call for outcome in outcomes]
         for outcome in outcomes[self.harness.limits.calls :]:
             outcome.call.error = outcome.call.error or f"at most {self.harness.limits.calls} calls in one turn"
@@ -294,9 +292,7 @@ class _Life:
             return Stop("policy", str(error))
         if said is None:
             return Stop("window", "no room for a summary")
-        self.episode.ops.append(
-            context.summarize(said.text, self.harness.specs, self.policy.name, self.spoken)
-        )
+        self.episode.ops.append(context.summarize(said.text, self.harness.specs, self.policy.name, self.spoken))
         return None
 
 
@@ -310,9 +306,7 @@ def refuse_silence(episodes: Sequence[Episode]) -> None:
 
 def _length(context: Context, results: list[Message]) -> int:
     last = context.segment.spans[-1]
-    placed = context.renderer.continuation(
-        context.segment.tokens[: last.start], context.segment.tokens[last.start :], results
-    )
+    placed = context.renderer.continuation(context.segment.tokens[: last.start], context.segment.tokens[last.start :], results)
     if placed is None:  # a restart renders anew; its length shows when it is done
         return sum(len(context.renderer.encode(p.text)) for message in results for p in message.get("pieces", ()))
     return sum(len(tokens) for tokens, _ in placed)

@@ -44,9 +44,7 @@ def tool(function: Callable[..., Any]) -> Tool:
     parameters = list(inspect.signature(function).parameters.values())[1:]
     if missing := [p.name for p in parameters if p.name not in hints]:
         raise InputError(f"tool {function.__name__}: annotate {', '.join(missing)} so that its arguments can be checked")
-    fields = [
-        (p.name, hints[p.name]) if p.default is p.empty else (p.name, hints[p.name], p.default) for p in parameters
-    ]
+    fields = [(p.name, hints[p.name]) if p.default is p.empty else (p.name, hints[p.name], p.default) for p in parameters]
     arguments = msgspec.defstruct(f"{function.__name__}_arguments", fields, forbid_unknown_fields=True)
     described = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
     return Tool(function.__name__, described, arguments, function)

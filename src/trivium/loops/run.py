@@ -1,15 +1,15 @@
 """A run's folder: what was asked, what happened, and where to go on.
 
-    runs/demo/
-      recipe.json        the recipe's fields; going on with other fields is refused
-      metrics.jsonl      one event a line
-      episodes.db        the store: every episode of training and evaluation, with its scores
-      checkpoints/       the learner's last good states
-      teacher.json       how many episodes the teacher gave, and how many passed the filter
-      tensorboard/       with --track, the events once more
-      results/           one JSON per evaluation, with per-task scores
-      model/             the trained weights as a Hugging Face folder
-      summary.json       the table;  curve.png  the picture
+runs/demo/
+  recipe.json        the recipe's fields; going on with other fields is refused
+  metrics.jsonl      one event a line
+  episodes.db        the store: every episode of training and evaluation, with its scores
+  checkpoints/       the learner's last good states
+  teacher.json       how many episodes the teacher gave, and how many passed the filter
+  tensorboard/       with --track, the events once more
+  results/           one JSON per evaluation, with per-task scores
+  model/             the trained weights as a Hugging Face folder
+  summary.json       the table;  curve.png  the picture
 """
 
 from __future__ import annotations

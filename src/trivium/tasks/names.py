@@ -4,6 +4,7 @@ Every word is a start, sometimes a middle, and an ending that hints at what it n
 given name). The syllables are few, so that a small tokenizer can hold each as one token and a word is two or three
 tokens; the words are many, so that an unseen name is the rule and copying it is a skill, not a memory.
 """
+
 from __future__ import annotations
 
 import random
@@ -27,8 +28,7 @@ ENDINGS: dict[str, tuple[str, ...]] = {
         "sky son ster strom tner vich ward wick wood zer".split()
     ),
     "company": tuple(
-        "bex cor dex dyne fex flux gen ix lab lex lix max mix nex nix on plex rex tec tek tix "
-        "tron vax vex xis xon zen".split()
+        "bex cor dex dyne fex flux gen ix lab lex lix max mix nex nix on plex rex tec tek tix tron vax vex xis xon zen".split()
     ),
     "trade": tuple(
         "bank bolt craft fab field forge guild haven line link logic mill port press shore source "
@@ -39,8 +39,7 @@ ENDINGS: dict[str, tuple[str, ...]] = {
         "polis shire stad stead thorpe ton ville vik wall wich".split()
     ),
     "product": tuple(
-        "bit card cast cell disk drop fix kit mate matic pad pod scope shot spin stat tab tone "
-        "trak via wave zip".split()
+        "bit card cast cell disk drop fix kit mate matic pad pod scope shot spin stat tab tone trak via wave zip".split()
     ),
     "river": tuple("beck bourne brook dore eden esk ness rill sel ser tane tees une ver wash".split()),
     "school": tuple("bridge brook croft don field ford grove hall hurst leigh more stow worth".split()),

@@ -145,9 +145,7 @@ class World:
         walk = [rng.choice(self._by_relation[rng.choice(RELATIONS).key] or self.facts)]
         while len(walk) < hops:
             seen = {fact.subject for fact in walk} | {fact.relation for fact in walk}
-            onward = [
-                fact for key, fact in self._from.get(walk[-1].object, {}).items() if not {key, fact.object} & seen
-            ]
+            onward = [fact for key, fact in self._from.get(walk[-1].object, {}).items() if not {key, fact.object} & seen]
             if not onward:
                 break
             walk.append(rng.choice(onward))

@@ -98,9 +98,7 @@ class Segment:
         start = len(self.tokens)
         for offset, version in enumerate(versions):
             self._version(start + offset, version)
-        return self._extend(
-            tokens, list(logprobs) or [NAN] * len(tokens), list(kept) or [1.0] * len(tokens), "sampled", ""
-        )
+        return self._extend(tokens, list(logprobs) or [NAN] * len(tokens), list(kept) or [1.0] * len(tokens), "sampled", "")
 
     def _extend(self, tokens, logprobs, kept, kind: Kind, ref: str) -> Span:
         if not len(tokens) == len(logprobs) == len(kept):

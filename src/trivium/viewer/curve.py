@@ -41,12 +41,12 @@ def learning_curve(events: Iterable[Event], summary: dict[str, Any] | None, path
 
     events, path = list(events), Path(path)
     temporary = path.with_name(f".{path.name}.tmp")
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         _draw(events, summary or {}).savefig(temporary, format="png", dpi=120)
     os.replace(temporary, path)
 
 
-_STYLE = {
+STYLE = {
     "font.size": 9, "axes.titlesize": 11, "axes.titleweight": "bold", "axes.titlelocation": "left",
     "axes.edgecolor": "#999999", "axes.labelcolor": INK, "text.color": INK, "xtick.color": INK, "ytick.color": INK,
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": GRID, "axes.axisbelow": True,

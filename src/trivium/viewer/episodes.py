@@ -173,9 +173,7 @@ class _Page:
             ("returned", "green"): returned,
             ("pruned, not returned", BAD): pruned,
             ("seen, not returned", "yellow"): set(documents.values()),
-            ("seen by a sub-agent only", "yellow"): {
-                id for other in others for id in reading.documents(other).values()
-            },
+            ("seen by a sub-agent only", "yellow"): {id for other in others for id in reading.documents(other).values()},
         }
         if self.episode.task.truth.get("gold"):
             yield _rule("gold documents")

@@ -56,9 +56,7 @@ class Live:
         self._current: _Stage | None = None
         self._since = self._told = 0.0
         shown = self._console.is_terminal and not self._console.is_dumb_terminal
-        self._display = (
-            Display(get_renderable=self._table, console=self._console, refresh_per_second=4) if shown else None
-        )
+        self._display = Display(get_renderable=self._table, console=self._console, refresh_per_second=4) if shown else None
 
     def __enter__(self) -> Live:
         if self._display:

@@ -9,6 +9,7 @@ import tyro
 from rich.console import Console
 
 from trivium.agents.search.compare import compare as claim
+from trivium.agents.search.compare import histories
 from trivium.agents.search.estimate import estimate
 from trivium.agents.search.measured import Suite
 from trivium.agents.search.recipe import Search
@@ -20,7 +21,7 @@ from trivium.errors import InputError
 from trivium.loops.run import Run, read_json, write_text
 from trivium.policy import Renderer
 from trivium.trace import Sampling, Store
-from trivium.viewer import Live, learning_curve, side_by_side, summary_table
+from trivium.viewer import Live, learning_curve, learning_curves, side_by_side, summary_table
 
 Question = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="QUESTION")]
 Runs = Annotated[tuple[str, ...], tyro.conf.arg(metavar="RUN [RUN ...]")]
@@ -82,6 +83,7 @@ def compare(
     workers: int = 2,
     json: str = "",
     out: str = "",
+    plot: str = "",
 ) -> None:
     """Make a claim: runs of one recipe (independent seeds) pooled and each alone, base, warm-up and RL, sampled and greedy,
     beside plain search and the perfect script. Runs of another recipe are paired with the first recipe's, seed by seed.
@@ -92,15 +94,16 @@ def compare(
         compare: the runs' folders
         tasks: how many held-out questions; default: 512 of generated worlds, all of a real set
         corpus: another folder in the BEIR layout to measure on
-        split: which questions of --corpus
+        split: which questions of --corpus: test, train, or both as train+test
         rollouts: also fuse the rankings of so many sampled rollouts of RL
         no_prune: also measure RL with pruning disabled
         workers: equal processes of one thread each
         json: write all numbers with per-task scores to this file
         out: write the tables to this file as Markdown
+        plot: draw how the runs trained, side by side, in this PNG
     """
     check_counts(tasks=(tasks, 0), rollouts=(rollouts, 1), workers=(workers, 1))
-    for file in (json, out):
+    for file in (json, out, plot):
         if file and not Path(file).absolute().parent.is_dir():
             raise InputError(f"{file} cannot be written: its folder does not exist")
     numbers = claim(compare, Suite(tasks, corpus, split), rollouts, no_prune, workers, Live)
@@ -109,6 +112,8 @@ def compare(
         write_text(Path(json), as_json(numbers))
     if out:
         write_text(Path(out), markdown(numbers))
+    if plot:
+        learning_curves(histories(compare), plot)
     show(numbers, Console())
 
 

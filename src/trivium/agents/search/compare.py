@@ -18,6 +18,7 @@ from trivium.agents.search.measured import Attempt, Measured, Speaker, Suite, at
 from trivium.agents.search.pruning import prune_report
 from trivium.errors import InputError
 from trivium.eval import Pool, Result, mean_length
+from trivium.loops.run import Event
 from trivium.trace import Task
 
 METRICS = (
@@ -66,6 +67,12 @@ def compare(
     made = [Side(label, tuple(group), _pools([found[run.run.folder] for run in group])) for label, group in sides.items()]
     between = {f"{b.label} minus {made[0].label}": _between(b, made[0]) for b in made[1:]}
     return {"recipes": [_side(side) for side in made], "between": between}
+
+
+def histories(folders: Sequence[str]) -> dict[str, list[list[Event]]]:
+    """What each recipe's runs told while they trained, by the recipe's label. InputError as `compare`."""
+    sides = _sorted([Measured(folder, Suite()) for folder in folders])
+    return {label: [run.run.events() for run in group] for label, group in sides.items()}
 
 
 def _sorted(runs: Sequence[Measured]) -> dict[str, list[Measured]]:

@@ -45,8 +45,8 @@ Pair = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """What a run is measured on: its own held-out questions, or a split of a folder in the BEIR layout; 0 tasks: 512 of
-    generated worlds, all of a real set."""
+    """What a run is measured on: its own held-out questions, or those of a folder in the BEIR layout, of one split or of
+    several (train+test); 0 tasks: 512 of generated worlds, all of a real set."""
 
     tasks: int = 0
     corpus: str = ""
@@ -98,7 +98,8 @@ class Measured:
     @cached_property
     def tasks(self) -> list[Task]:
         if self.suite.corpus:
-            return beir_tasks(self.suite.corpus, self.suite.split)[: self.suite.tasks or ALL]
+            parts = [beir_tasks(self.suite.corpus, split) for split in self.suite.split.split("+")]
+            return [task for part in parts for task in part][: self.suite.tasks or ALL]
         return self.parts.heldout_tasks
 
     @cached_property

@@ -71,7 +71,7 @@ class Search:
     teacher_tokens: int = 5_000_000
     """the most tokens that a teacher behind an endpoint may use"""
     sft_steps: int = 120
-    """steps of the warm-up, 32 episodes each"""
+    """steps of the warm-up, 32 episodes each; 0 for a --model that is warm already, as the model-sft of a run"""
     steps: int = 48
     """steps of RL"""
     groups: int = 16
@@ -80,9 +80,9 @@ class Search:
     """attempts at each question: they share a baseline"""
     algorithm: Literal["cispo", "dr_grpo", "composer2", "grpo", "dapo", "gspo", "kimi", "rft"] = "cispo"
     """a row of docs/algorithms.md"""
-    without: Literal["nothing", "pruning", "trajectory", "answer", "penalty", "recall", "curriculum"] = "nothing"
+    without: Literal["nothing", "pruning", "trajectory", "answer", "penalty", "recall", "curriculum", "blunders"] = "nothing"
     """leave one part out, to see what it is for: the tool that prunes; the reward's trajectory recall, answer bonus, prune
-    penalty or weight on recall (β 0.5); both curricula"""
+    penalty or weight on recall (β 0.5); both curricula; what the scripted teacher does wrong more often than right"""
     substeps: int = 2
     """optimizer updates a step"""
     max_lag: int = 0
@@ -227,7 +227,8 @@ class Parts:
             url, _, model = self.recipe.teacher.partition("#")
             key, share = os.environ.get("OPENAI_API_KEY", "none"), self.recipe.teacher_tokens // self.recipe.workers
             return Endpoint(url, model, self.renderer, key, max_spend=share, name="teacher")
-        faults = replace(Imperfection(), prune=0.0) if self.recipe.without == "pruning" else Imperfection()
+        less = {"pruning": {"prune": 0.0}, "blunders": {"forget": 0.3, "over_include": 0.35}}  # else 0.6 and 0.7
+        faults = replace(Imperfection(), **less.get(self.recipe.without, {}))
         return Scripted(Teacher(faults, self.recipe.seed).script(self.train_tasks), self.renderer, name="teacher")
 
     @property

@@ -30,7 +30,7 @@ EVERY = 10  # steps between checkpoints, and between looks at held-out tasks
 GLANCE = 64  # held-out tasks of such a look
 WAVE = 16  # episodes that a teacher gives at once
 LEAST = {
-    "seed": 0, "window": 0, "warmup": 1, "teacher_tokens": 1, "sft_steps": 1, "steps": 0, "groups": 1, "size": 2, "substeps": 1,
+    "seed": 0, "window": 0, "warmup": 1, "teacher_tokens": 1, "sft_steps": 0, "steps": 0, "groups": 1, "size": 2, "substeps": 1,
     "max_lag": 0, "eval_tasks": 1, "workers": 1,
 }  # fmt: skip
 METRICS = ("f1", "output_recall", "trajectory_recall", "answer_found", "format_valid", "prune_rate", "prune_accuracy")
@@ -343,8 +343,8 @@ def filtered(episodes: Sequence[Episode], scores: Sequence[dict[str, float]], se
 
 def summarize(run: Run) -> dict[str, Any]:
     """The table: means, 95% intervals, and RL over SFT paired task by task."""
-    names = ["base", "sft", "sft_greedy", "rl", "rl_greedy", *(["expert"] if run.result("expert").exists() else [])]
-    found = {name: Result(**read_json(run.result(name))) for name in names}
+    names = ["base", "sft", "sft_greedy", "rl", "rl_greedy", "expert"]
+    found = {name: Result(**read_json(run.result(name))) for name in names if run.result(name).exists()}
     pairs = (("rl", "sft"), ("rl_greedy", "sft_greedy"))
     paired = {f"{after}_minus_{before}": _paired(found[after], found[before]) for after, before in pairs}
     means = {policy: {name: result.means().get(name) for name in SHOWN} for policy, result in found.items()}

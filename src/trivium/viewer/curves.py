@@ -1,0 +1,74 @@
+"""The picture of several runs: how training went under one recipe and under another, side by side."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from trivium.viewer.curve import STYLE, Event, series, smooth
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+HELD_OUT = ("reward", "f1", "trajectory_recall", "answer_found")
+BEHAVIOUR = ("searches", "returned", "prune_rate", "entropy")
+COLOURS = ("#1f4e79", "#c8553d", "#3a8f5c", "#8a6fb0", "#c79a2b", "#4aa3b5", "#7a7a7a", "#b04a7a")
+
+Runs = Mapping[str, Sequence[Sequence[Event]]]
+"""The events of each recipe's runs, by the recipe's label."""
+
+
+def learning_curves(runs: Runs, path: str | Path) -> None:
+    """Write a PNG of 1600 x 900: above, what held-out tasks said while training ("rl_eval" events); below, how the policy
+    behaved in training ("rl" events, smoothed). One colour a recipe; its runs thin, their mean thick.
+
+    The file is the old one or the new one, never half of it.
+    """
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.tmp")
+    with rc_context(STYLE):
+        figure = Figure(figsize=(1600 / 120, 900 / 120), dpi=120, layout="constrained")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots(2, 4, sharex=True)
+        for row, kind, names in zip(axes, ("rl_eval", "rl"), (HELD_OUT, BEHAVIOUR), strict=True):
+            for each, name in zip(row, names, strict=True):
+                _panel(each, runs, kind, name)
+        lines, labels = axes[0, 0].get_legend_handles_labels()
+        figure.legend(lines, labels, loc="outside lower center", ncols=min(4, len(labels)))
+        figure.savefig(temporary, format="png", dpi=120)
+    os.replace(temporary, path)
+
+
+def _panel(axes: Axes, runs: Runs, kind: str, name: str) -> None:
+    held_out = kind == "rl_eval"
+    axes.set_title(f"{name.replace('_', ' ')}, {'held out' if held_out else 'in training'}", fontsize=10)
+    for colour, (label, group) in zip(_colours(), runs.items(), strict=False):
+        found = [series(events, kind, name) for events in group]
+        found = [(steps, values if held_out else smooth(values)) for steps, values in found if len(steps)]
+        for steps, values in found if len(found) > 1 else ():
+            axes.plot(steps, values, color=colour, alpha=0.3, linewidth=1)
+        if found:
+            axes.plot(*_mean(found), "o-" if held_out else "-", color=colour, markersize=4, label=label)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    if not held_out:
+        axes.set_xlabel("RL step")
+
+
+def _colours() -> Iterable[str]:
+    while True:
+        yield from COLOURS
+
+
+def _mean(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    """The mean [N] at the steps [N] that all runs told of."""
+    steps = sorted(set.intersection(*(set(steps) for steps, _ in found)))
+    rows = [[dict(zip(told, values, strict=True))[step] for step in steps] for told, values in found]
+    return np.array(steps), np.mean(rows, axis=0)
