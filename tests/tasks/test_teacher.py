@@ -134,6 +134,25 @@ def test_a_real_question_needs_titles_alone():
         assert all(f["arguments"].get("query", "words").strip() for turn in calls(messages) for f in turn)
 
 
+def test_of_a_real_question_it_asks_for_titles_only_where_they_stand():
+    """A learner cannot copy a name that it does not see: first the question's own words, then what a page names."""
+    pages = [
+        {"subject": title, "keyword": "", "object": title, "doc": "", "after": -1} for title in ("Tall Oak", "Varn (port)")
+    ]
+    task = Task("q", "Where was the album made?", {"gold": ["a", "b"], "chain": pages})
+    teacher, asked = Teacher(Imperfection.none()), {"role": "user", "content": task.prompt}
+
+    def queries(*before: dict) -> list[str]:
+        said = calls([teacher.next(task, [asked, *before])])
+        return [function["arguments"]["query"].strip() for turn in said for function in turn]
+
+    first = teacher.next(task, [asked])
+    assert queries() == ["Where was the album made"]
+    assert queries(first, {"role": "tool", "content": "Tall Oak: an album made in Varn in May. #1"}) == ["Varn"]
+    silent = {"role": "tool", "content": "Tall Oak: an album made by the sea. #1"}
+    assert queries(first, silent) == ["Where was the album made"]  # which pages on
+
+
 def test_a_task_without_a_chain_is_refused():
     with pytest.raises(InputError, match="no chain"):
         Teacher().next(Task("q", "Who?", {"gold": ["d"]}), [])

@@ -158,7 +158,7 @@ class Measured:
         decides = [
             weights, asdict(self.sampling(speaker)), self.recipe.seed, speaker.pruning, harness.prompt, harness.specs,
             asdict(harness.window), asdict(harness.limits), sorted(harness.tools), self._corpus_key,
-            recipes.REAL_RESULTS if self.real else recipes.WORLD_RESULTS,
+            recipes.RESULTS,
         ]  # fmt: skip
         return hashlib.blake2b(json.dumps(decides).encode(), digest_size=6).hexdigest()
 

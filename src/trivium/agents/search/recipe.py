@@ -18,6 +18,7 @@ from trivium.errors import InputError
 from trivium.harness import Harness, Limits, Window
 from trivium.policy import Endpoint, Policy, Renderer, Scripted
 from trivium.tasks.beir import beir_tasks
+from trivium.tasks.cloze import cloze_tasks
 from trivium.tasks.curriculum import two_phases
 from trivium.tasks.world import World, corpus_documents
 from trivium.trace import Sampling, Task
@@ -31,7 +32,7 @@ TRAIN_WORLDS, HELDOUT_WORLDS, WORLD_SIZE = 24, 4, 450
 """Generated worlds of 450 passages each. With one world of 600 a warm-up of 60 steps learned its names by heart: trajectory
 recall in a held-out world fell from 0.43 to 0.08 (docs/log.md)."""
 
-REAL_RESULTS, WORLD_RESULTS = 4, 6
+RESULTS = 6
 """Passages a search, so that pruning pays: in a window of 640 the perfect script without it gets 1.31 instead of 2.00 on three
 hops and 0.60 instead of 1.52 on four. With 4 passages three hops fit, and RL unlearned to prune (docs/log.md)."""
 
@@ -62,7 +63,7 @@ class Search:
     seed: int = 0
     """decides everything that is drawn"""
     window: int = 0
-    """tokens of context the agent may hold; default: 640 for the generated world, 3072 for passages"""
+    """tokens of context the agent may hold; default: 640 for the generated world, 2048 for passages"""
     warmup: int = 1600
     """questions that the teacher answers for the warm-up"""
     teacher: str = ""
@@ -140,8 +141,8 @@ class Parts:
 
     @cached_property
     def window(self) -> Window:
-        budget = self.recipe.window or (3072 if self.real else 640)
-        return Window(budget, soft=0.5, hard=0.85, reply=96)  # room for two searches in one turn
+        budget = self.recipe.window or (2048 if self.real else 640)
+        return Window(budget, soft=0.5, hard=0.85, reply=128 if self.real else 96)  # for two searches, or a whole question
 
     @cached_property
     def worlds(self) -> list[World]:
@@ -153,8 +154,7 @@ class Parts:
     @cached_property
     def harness(self) -> Harness:
         """The one harness: for the teacher, for RL, for evaluation and for serving."""
-        corpus, results = (self.corpus, REAL_RESULTS) if self.real else (self._corpus_of, WORLD_RESULTS)
-        return harness_on(corpus, self.window, results, self.recipe.without != "pruning")
+        return harness_on(self.corpus if self.real else self._corpus_of, self.window, self.recipe.without != "pruning")
 
     @cached_property
     def corpus(self) -> Corpus:
@@ -176,11 +176,21 @@ class Parts:
 
     @cached_property
     def train_tasks(self) -> list[Task]:
-        """The questions of the warm-up and RL."""
+        """The questions of RL, and the first of the warm-up."""
         if self.real:
             return with_chain(beir_tasks(self.recipe.corpus, "train"), self.corpus)
         wanted = max(self.recipe.warmup, self.recipe.groups * self.recipe.steps)
         return self._questions(self.worlds[:TRAIN_WORLDS], wanted)
+
+    @cached_property
+    def lessons(self) -> list[Task]:
+        """The questions that the teacher answers for the warm-up. Real ones are few and would be learned by heart, so the
+        corpus asks others of itself."""
+        if not self.real:
+            return self.train_tasks
+        missing = max(0, self.recipe.warmup - len(self.train_tasks))
+        made = cloze_tasks(read_documents(self.recipe.corpus), missing, self.recipe.seed)
+        return [*self.train_tasks, *with_chain(made, self.corpus)]
 
     @cached_property
     def rl_tasks(self) -> list[Task]:
@@ -229,7 +239,7 @@ class Parts:
             return Endpoint(url, model, self.renderer, key, max_spend=share, name="teacher")
         less = {"pruning": {"prune": 0.0}, "blunders": {"forget": 0.3, "over_include": 0.35}}  # else 0.6 and 0.7
         faults = replace(Imperfection(), **less.get(self.recipe.without, {}))
-        return Scripted(Teacher(faults, self.recipe.seed).script(self.train_tasks), self.renderer, name="teacher")
+        return Scripted(Teacher(faults, self.recipe.seed).script(self.lessons), self.renderer, name="teacher")
 
     @property
     def teacher_spent(self) -> bool:
@@ -245,16 +255,14 @@ class Parts:
 def open_corpus(path: str, window: Window) -> Corpus:
     """A person's documents (a folder, a JSONL file, the BEIR layout) in chunks that suit the window, with the offline
     embedder, whose vectors are cached."""
-    return Corpus.build(read_documents(path), embedder=open_embedder("minilm"), chunk_words=window.budget // 20)
+    return Corpus.build(read_documents(path), embedder=open_embedder("minilm"), chunk_words=min(150, 16 + window.budget // 80))
 
 
-def harness_on(
-    corpus: Corpus | Callable[[Task], Corpus], window: Window, results: int = REAL_RESULTS, pruning: bool = True
-) -> Harness:
+def harness_on(corpus: Corpus | Callable[[Task], Corpus], window: Window, pruning: bool = True) -> Harness:
     """The search agent's harness on any corpus. A small window gets the brief prompt, and no schemas to fill it."""
     brief = window.budget < 8192
     prompt = (BRIEF if pruning else BRIEF_UNPRUNED) if brief else PROMPT
-    tools = search_tools(corpus, results, pruning)
+    tools = search_tools(corpus, RESULTS, pruning)
     return Harness(tools, window, prompt, Limits(turns=10 if brief else 64), specs=not brief)
 
 
@@ -268,7 +276,7 @@ def _chain(task: Task, corpus: Corpus) -> list[dict[str, Any]]:
     asked = task.prompt.lower()
     ordered = sorted(range(len(titles)), key=lambda i: titles[i].lower() not in asked)  # named in the question: first
     links = [{"subject": titles[i], "keyword": "", "object": titles[i], "doc": task.truth["gold"][i]} for i in ordered]
-    return [{**link, "after": place - 1} for place, link in enumerate(links)]  # -1: nothing comes before the first
+    return [{**link, "after": -1} for link in links]  # -1: nothing need come before
 
 
 def _shuffled(tasks: list[Task], seed: int) -> list[Task]:

@@ -20,6 +20,7 @@ from trivium.errors import InputError
 from trivium.policy.base import View
 from trivium.policy.message import Message
 from trivium.policy.scripted import call, say
+from trivium.tasks.cloze import plain
 from trivium.tasks.proof import says
 from trivium.tasks.relations import OF
 from trivium.tasks.world import query_for
@@ -104,6 +105,7 @@ class _Turn:
         self.tried = [_heard(asked["function"]) for message in said for asked in message.get("tool_calls") or ()]
         self.just_pruned = bool(self.tried) and self.tried[-1].name == "prune_chunks"
         self.lines = {match["handle"]: match["text"] for match in _LINE.finditer(shown)}
+        self.shown = shown.lower()
         self.used = _share(shown)
         whole = random.Random(f"teacher {teacher.seed} {task.id} {sample}")
         self.forgets = whole.random() < self.how.forget
@@ -132,7 +134,7 @@ class _Turn:
         """
         subject, object = self.chain[index]["subject"], self.chain[index]["object"]
         for handle, text in self.lines.items():
-            if text.startswith(f"{subject}: ") if subject == object else says(text, subject) and says(text, object):
+            if text.startswith(f"{subject}: ") if _page(self.chain[index]) else says(text, subject) and says(text, object):
                 return handle
         return ""
 
@@ -143,7 +145,7 @@ class _Turn:
         """One call for each link that can be looked for now; none when all is found or nothing is left to try."""
         ready = [i for i in self.goal if i not in self.found and self.chain[i]["after"] in (-1, *self.found)]
         calls = list(dict.fromkeys(wanted for i in ready if (wanted := self._search(i))))
-        if len(calls) == 1 and self._chance(self.how.two_calls):
+        if len(calls) == 1 and not _page(self.chain[ready[0]]) and self._chance(self.how.two_calls):
             second = _Call("search_corpus", self.chain[ready[0]]["subject"])
             calls += [second] if second not in calls else []
         return calls
@@ -154,12 +156,24 @@ class _Turn:
         A search by name made again pages on, since what was seen is not shown again.
         """
         link = self.chain[index]
+        if _page(link):
+            return self._search_page(link)
         good, broad = _Call("search_corpus", query_for(link).strip()), _Call("search_corpus", link["subject"])
         sloppy = _Call("search_corpus", _first_words(self.task.prompt) if link["after"] < 0 else link["keyword"])
         if sloppy.text and not {good, sloppy} & set(self.tried) and self._chance(self.how.sloppy_query):
             return sloppy
         other = _Call("search_corpus", f"{link['subject']} {_other_words(link)}".strip())
         ways = [good, other, broad, _Call("grep_corpus", re.escape(link["subject"])), broad, broad]
+        for tried in self.tried:
+            if tried in ways:
+                ways.remove(tried)
+        return ways[0] if ways else None
+
+    def _search_page(self, link: dict[str, Any]) -> _Call | None:
+        """The next way to a page of which nothing is known but its title: the question, the title if it stands somewhere in
+        view (a learner cannot copy what it does not see), the question once more, which pages on."""
+        question, title = _Call("search_corpus", " ".join(self.task.prompt.rstrip("?").split())), plain(link["subject"])
+        ways = [question, *([_Call("search_corpus", title)] if title.lower() in self.shown else []), question]
         for tried in self.tried:
             if tried in ways:
                 ways.remove(tried)
@@ -174,6 +188,11 @@ class _Turn:
 
     def _chance(self, share: float) -> bool:
         return self.now.random() < share
+
+
+def _page(link: dict[str, Any]) -> bool:
+    """Whether only a page is known, and not what it must state: a real question's link."""
+    return link["subject"] == link["object"]
 
 
 def _heard(function: dict[str, Any]) -> _Call:

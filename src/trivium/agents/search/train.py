@@ -159,7 +159,7 @@ class _Line:
     async def _teacher(self) -> list[Episode]:
         """The teacher's episodes that pass Context-1's filter, made by all ranks, a share each. What the store has is not
         made again: a teacher behind an endpoint costs money, and would not repeat itself."""
-        tasks, book = self.parts.train_tasks, self.run.folder / "teacher.json"
+        tasks, book = self.parts.lessons, self.run.folder / "teacher.json"
         mine = self.rank.share([(tasks[n % len(tasks)], n // len(tasks)) for n in range(self.recipe.warmup)])
         known = {episode.id: episode for episode in self.store.select(prefix="teacher/")}
         if any(self.rank.gather(book.exists())):

@@ -1,0 +1,63 @@
+"""Questions that a corpus asks of itself: their answers stand where they say, and what they hide is hidden."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trivium.corpus import Document
+from trivium.errors import InputError
+from trivium.tasks.cloze import cloze_tasks, plain
+
+PAGES = [
+    Document("a", "Tall Oak (album)", "Tall Oak is the second album by the band Night Mail from the port of Varn. It is long."),
+    Document("b", "Night Mail", "Night Mail was founded by three friends in a cellar beside the old harbour in 1974."),
+    Document("c", "Varn", "The port of Varn has a lighthouse, two markets, and ferries that leave for the islands every hour."),
+    Document("d", "", "A page without a title says that nobody can be asked to find it, however long its sentences are."),
+]
+
+
+def test_every_question_asks_for_the_page_that_says_it():
+    tasks = cloze_tasks(PAGES, 12)
+    assert len({task.id for task in tasks}) == 12
+    text = {page.id: page.text for page in PAGES}
+    for task in tasks:
+        said = text[task.truth["gold"][0]]
+        kept = [word for word in task.prompt.rstrip("?").split() if word in said]
+        assert len(kept) >= 5 and task.prompt.endswith("?") and "d" not in task.truth["gold"]
+
+
+def test_two_hops_hide_the_name_of_the_second_page():
+    linked = [task for task in cloze_tasks(PAGES, 12) if task.truth["hops"] == 2]
+    assert len(linked) == 6 and {tuple(task.truth["gold"]) for task in linked} == {("a", "b")}
+    for task in linked:
+        assert task.truth["answer"] == "Night Mail" not in task.prompt
+        assert not task.prompt.startswith("Tall Oak")  # nor does a page's own name stand first
+
+
+def test_equal_seeds_ask_alike_and_others_do_not():
+    assert cloze_tasks(PAGES, 9, seed=3) == cloze_tasks(PAGES, 9, seed=3)
+    assert cloze_tasks(PAGES, 9, seed=3) != cloze_tasks(PAGES, 9, seed=4)
+
+
+@given(st.lists(st.tuples(st.text(max_size=12), st.text(max_size=200)), min_size=1, max_size=6), st.integers(0, 9))
+def test_any_corpus_gives_questions_or_says_why_not(pages, count):
+    documents = [Document(str(number), title, text) for number, (title, text) in enumerate(pages)]
+    try:
+        tasks = cloze_tasks(documents, count)
+    except InputError as error:
+        assert "sentence" in str(error)
+        return
+    assert len(tasks) == count
+    for task in tasks:
+        assert len(set(task.truth["gold"])) == task.truth["hops"] and task.prompt.strip()
+
+
+def test_a_corpus_without_a_fitting_sentence_says_so():
+    with pytest.raises(InputError, match="8 to 28 words"):
+        cloze_tasks([Document("a", "Varn", "Too short.")], 1)
+
+
+def test_a_plain_title_is_what_texts_call_it():
+    assert plain("Holes (film)") == "Holes" and plain("Varn") == "Varn"
