@@ -113,7 +113,7 @@ def test_a_kill_at_any_step_of_a_build_leaves_the_old_index(tmp_path, steps):
 
 
 def die_after(steps: int) -> None:
-    """Kill this process in the middle of the step after `steps` files (8 arrays, meta.json, CURRENT.tmp) and before
+    """Kill this process in the middle of the step after `steps` files (8 arrays, meta.json, what CURRENT will hold) and before
     the rename."""
     done = 0
 
@@ -128,8 +128,8 @@ def die_after(steps: int) -> None:
 
         return stepped
 
-    folder._write_array, folder._write = dying(folder._write_array), dying(folder._write)
-    folder.os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
+    folder._write_array, folder.files.write = dying(folder._write_array), dying(folder.files.write)
+    folder.files.os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
 
 
 READER = """

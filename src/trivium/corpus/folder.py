@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from trivium import files
 from trivium.errors import CorruptError, InputError
 
 SCHEMA = 1
@@ -39,12 +40,11 @@ def save(path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, 
     with _locked(path):
         generation = path / f"g-{uuid.uuid4().hex}"
         generation.mkdir()
-        files = {name: _write_array(generation / f"{name}.npy", array) for name, array in arrays.items()}
-        _write(generation / "meta.json", json.dumps({"schema": SCHEMA, "files": files, **meta}, indent=1).encode())
-        _sync(generation)
-        _write(path / "CURRENT.tmp", generation.name.encode())
-        os.replace(path / "CURRENT.tmp", path / "CURRENT")
-        _sync(path)
+        digests = {name: _write_array(generation / f"{name}.npy", array) for name, array in arrays.items()}
+        files.write(generation / "meta.json", json.dumps({"schema": SCHEMA, "files": digests, **meta}, indent=1).encode())
+        files.sync(generation)
+        files.swap(path / "CURRENT", generation.name.encode())
+        files.sync(path)
         for old in path.glob("g-*"):
             if old != generation:
                 shutil.rmtree(old, ignore_errors=True)
@@ -70,15 +70,15 @@ def load(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 def _load(generation: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     try:
         meta = json.loads((generation / "meta.json").read_bytes())
-        schema, files = meta["schema"], meta["files"]
+        schema, digests = meta["schema"], meta["files"]
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptError(f"the index {generation.parent} is torn (meta.json is no meta data): build it again") from error
     if schema != SCHEMA:
         raise CorruptError(f"the index {generation.parent} is of schema {schema}, not {SCHEMA}: build it again")
-    for name, expected in files.items():
+    for name, expected in digests.items():
         if _digest(generation / f"{name}.npy") != expected:
             raise CorruptError(f"the index {generation.parent} is torn ({name}.npy has changed): build it again")
-    return {name: np.asarray(np.load(generation / f"{name}.npy", mmap_mode="r")) for name in files}, meta
+    return {name: np.asarray(np.load(generation / f"{name}.npy", mmap_mode="r")) for name in digests}, meta
 
 
 def _current(path: Path) -> str:
@@ -96,7 +96,7 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def _ours(name: str) -> bool:
-    return name in ("CURRENT", "CURRENT.tmp", "LOCK") or name.startswith("g-")
+    return name in ("CURRENT", files.staged(Path("CURRENT")).name, "LOCK") or name.startswith("g-")
 
 
 @contextmanager
@@ -112,21 +112,6 @@ def _write_array(path: Path, array: np.ndarray) -> str:
         file.flush()
         os.fsync(file.fileno())
     return _digest(path)
-
-
-def _write(path: Path, data: bytes) -> None:
-    with open(path, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _digest(path: Path) -> str:

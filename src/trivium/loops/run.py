@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trivium import files
 from trivium.errors import CorruptError, InputError
 
 
@@ -58,7 +59,7 @@ class Run:
             raise InputError(f"{self.folder} is a file: give a folder with --out")
         if (self.folder / "recipe.json").exists():
             self._same(recipe)
-        elif self.folder.exists() and {path.name for path in self.folder.iterdir()} - {_temporary("recipe.json")}:
+        elif self.folder.exists() and {path.name for path in self.folder.iterdir()} - {files.staged(Path("recipe.json")).name}:
             raise InputError(f"{self.folder} is not empty and no run: give another folder with --out")
 
     @classmethod
@@ -172,13 +173,4 @@ def read_json(path: Path) -> Any:
 
 def write_text(path: Path, text: str) -> None:
     """The whole file or the old one, whatever kills us between."""
-    temporary = path.with_name(_temporary(path.name))
-    with open(temporary, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-
-
-def _temporary(name: str) -> str:
-    return f".{name}.tmp"
+    files.swap(path, text.encode())

@@ -22,6 +22,7 @@ import blake3
 from safetensors.torch import load, save
 from torch import Tensor
 
+from trivium import files
 from trivium.errors import CorruptError
 from trivium.train import ranks
 from trivium.train.learner import Learner
@@ -66,13 +67,13 @@ class Checkpoints:
         temporary = Path(tempfile.mkdtemp(prefix=".write-", dir=self.root))
         digests = {}
         for name, data in zip(_FILES, contents, strict=True):
-            _write(temporary / name, data)
+            files.write(temporary / name, data)
             digests[name] = blake3.blake3(data).hexdigest()
-        _write(temporary / "manifest.json", json.dumps(digests).encode())
-        _sync(temporary)
+        files.write(temporary / "manifest.json", json.dumps(digests).encode())
+        files.sync(temporary)
         folder = self.root / f"{max([int(old.name) for old in self.folders()], default=0) + 1:08d}"
         os.replace(temporary, folder)
-        _sync(self.root)
+        files.sync(self.root)
         for old in self.folders()[: -self.keep]:
             self._remove(old)
         return folder
@@ -141,19 +142,3 @@ def _read(folder: Path) -> Contents:
 def _whole(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Copies on the CPU, each in memory of its own."""
     return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    """Make the names in a folder last through a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from trivium.files import staged
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -40,7 +42,7 @@ def learning_curve(events: Iterable[Event], summary: dict[str, Any] | None, path
     from matplotlib import rc_context
 
     events, path = list(events), Path(path)
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = staged(path)
     with rc_context(STYLE):
         _draw(events, summary or {}).savefig(temporary, format="png", dpi=120)
     os.replace(temporary, path)

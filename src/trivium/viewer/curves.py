@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from trivium.files import staged
 from trivium.viewer.curve import STYLE, Event, series, smooth
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def learning_curves(runs: Runs, path: str | Path) -> None:
     from matplotlib.figure import Figure
 
     path = Path(path)
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = staged(path)
     with rc_context(STYLE):
         figure = Figure(figsize=(1600 / 120, 900 / 120), dpi=120, layout="constrained")
         FigureCanvasAgg(figure)

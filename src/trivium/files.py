@@ -1,0 +1,34 @@
+"""Files that a power cut cannot tear (law 9)."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write(path: Path, data: bytes) -> None:
+    """Write `data` and wait until the disk has it."""
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def swap(path: Path, data: bytes) -> None:
+    """Make `data` what `path` holds: the whole of it or the old file, whatever kills us between."""
+    write(staged(path), data)
+    os.replace(staged(path), path)
+
+
+def staged(path: Path) -> Path:
+    """Where `swap` writes first; a killed one leaves it."""
+    return path.with_name(f".{path.name}.tmp")
+
+
+def sync(folder: Path) -> None:
+    """Wait until the disk has the names in `folder`."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
