@@ -7,15 +7,17 @@ The agent is Context-1's without pruning (TRL has no tool that changes the past)
 worlds, search, grep and read, 10 turns, 96 tokens a reply, 640 in all. Both sides start from the same nano model, which
 was warmed up in this harness (`--model` gives one, else a short warm-up comes first), on the same questions, groups of 8,
 one update a step at 1e-6 with CISPO, temperature 1, float32. Rewards are random numbers on both sides, so that every
-group teaches and the policy stays where it is: the work does not drift.
+group teaches and the policy stays where it is.
 
-Ours: two processes of one thread, data parallel. TRL (benchmarks/whole_loop_trl.py): transformers' generate on a left-padded
-batch of all live episodes, its tools as an environment with the same words; given to it beyond its defaults: float32
-(bfloat16 is slower here), no gradient checkpointing, replies capped at 96 tokens rather than at the whole completion, a chat
-template without schemas (the tokens of our prompts), the better of two processes of one thread and one of two.
+Ours comes first: two processes of one thread, data parallel. TRL (benchmarks/whole_loop_trl.py) then makes the same episodes:
+its model computes and samples every token, but a logits processor lets it sample only what our side sampled there, and its
+tools answer what ours did, in no time. So episodes, turns and tokens are equal but for how a text is cut into tokens between
+two passages; `strayed` counts replies that were not on record and were sampled freely. TRL generates as it does without vLLM:
+transformers' generate on a left-padded batch of all live episodes. Given to it beyond its defaults: float32 (bfloat16 is
+slower here), no gradient checkpointing, replies capped at 96 tokens rather than at a whole completion, a chat template
+without schemas (our prompts' tokens), the better of two processes of one thread and one of two, by a probe.
 
-Replies are sampled, so lengths agree in distribution only: tokens sampled and read a minute stand beside episodes a minute. A
-token is read when it stands in an episode at its end, however often it was computed. The first step of a side is not
+A token is read when it stands in an episode at its end, however often it was computed. The first step of a side is not
 counted. `speedup_vs_trl` is of episodes a minute by the wall clock, `speedup_cpu` of episodes a CPU second, which other
 load distorts less.
 """
@@ -28,6 +30,7 @@ import json
 import os
 import pickle
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -50,12 +53,14 @@ def recipe(model: str, groups: int, steps: int):
 
 def ours(rank, model: str, groups: int, steps: int, folder: str) -> None:
     """The loop of loops.rl on this rank's share; what it took goes into a file of the folder."""
-    found = asyncio.run(_loop(rank, model, groups, steps))
+    found, episodes = asyncio.run(_loop(rank, model, groups, steps))
     Path(folder, f"ours-{rank.number}").write_text(json.dumps(found))
+    renderer = recipe(model, groups, steps).renderer
+    Path(folder, f"episodes-{rank.number}").write_bytes(pickle.dumps([recorded(e, renderer) for e in episodes]))
     rank.barrier()
 
 
-async def _loop(rank, model: str, groups: int, steps: int) -> list[dict[str, float]]:
+async def _loop(rank, model: str, groups: int, steps: int) -> tuple[list[dict[str, float]], list]:
     from trivium import CISPO, Engine, Learner, Network, rl, rollouts
     from trivium.weights import publish
 
@@ -65,6 +70,7 @@ async def _loop(rank, model: str, groups: int, steps: int) -> list[dict[str, flo
     learner = Learner(Network.load(model), CISPO(), 1e-6)
     probe = parts.renderer.opening([{"role": "user", "content": tasks[0].prompt}])
     taken: list[float] = []
+    spoken: list = []
 
     def timed_publish(*arguments) -> float:
         began = time.perf_counter()
@@ -78,10 +84,16 @@ async def _loop(rank, model: str, groups: int, steps: int) -> list[dict[str, flo
     )  # fmt: skip
     rank.barrier()
     marks, made = [_now()], []
-    async for event in rl(source, learner, engine, probe, rank=rank, publish=timed_publish):
+    async for event in rl(remembering(source, spoken), learner, engine, probe, rank=rank, publish=timed_publish):
         marks.append(_now())
         made.append(_numbers(event.metrics, marks, taken[-1]))
-    return made
+    return made, spoken
+
+
+async def remembering(source, spoken: list):
+    async for groups, scores in source:
+        spoken += [episode for group in groups for episode in group.episodes]
+        yield groups, scores
 
 
 def _now() -> tuple[float, float]:
@@ -111,27 +123,27 @@ def questions(parts, count: int) -> list:
 # --- TRL's side, in its own interpreter
 
 
-def trl_input(model: str, groups: int, steps: int) -> dict:
-    """All that the other interpreter needs to know, as plain data."""
-    from trivium.agents.search.tools import line
-    from trivium.corpus import Corpus
-    from trivium.tasks.world import corpus_documents
-
-    parts = recipe(model, groups, steps)
-    tasks = questions(parts, groups * steps)
-    asked = {task.id.partition("/")[0] for task in tasks}
-    worlds = {
-        world.name: [(chunk.id, line(chunk)) for doc in world.documents for chunk in corpus.read(doc.id)]
-        for world in parts.worlds
-        if world.name in asked
-        for corpus in [Corpus.build(corpus_documents(world.documents))]
-    }
-    messages = [[{"role": "system", "content": parts.harness.prompt}, {"role": "user", "content": t.prompt}] for t in tasks]
+def recorded(episode, renderer) -> dict:
+    """An episode as TRL's side replays it: replies by the text before them, calls with their results."""
+    thread, segment = episode.agent, episode.agent.segments[-1]  # without pruning the only one
+    said = [span for span in segment.spans if span.kind == "sampled"]
+    results = re.findall(r"<tool_response>\n(.*?)\n</tool_response>", renderer.decode(segment.tokens), re.DOTALL)
     return {
-        "model": model, "groups": groups, "size": SIZE, "steps": steps, "worlds": worlds, "prompts": messages,
-        "names": [task.id.partition("/")[0] for task in tasks], "openings": [parts.renderer.opening(m) for m in messages],
-        "budget": parts.window.budget, "reply": parts.window.reply, "hard": parts.window.hard,
-        "turns": parts.harness.limits.turns, "results": 6,
+        "prompt": episode.task.prompt,
+        "replies": [(renderer.decode(segment.tokens[: s.start]), list(segment.tokens[s.start : s.stop])) for s in said],
+        "calls": [(c.name, c.arguments, result) for c, result in zip(thread.calls, results, strict=False)],
+    }
+
+
+def trl_input(model: str, groups: int, steps: int, episodes: list[dict]) -> dict:
+    """All that the other interpreter needs to know, as plain data."""
+    parts = recipe(model, groups, steps)
+    system = {"role": "system", "content": parts.harness.prompt}
+    messages = [[system, {"role": "user", "content": task.prompt}] for task in questions(parts, groups * steps)]
+    return {
+        "model": model, "groups": groups, "size": SIZE, "prompts": messages, "episodes": episodes,
+        "openings": [parts.renderer.opening(message) for message in messages], "budget": parts.window.budget,
+        "reply": parts.window.reply, "turns": parts.harness.limits.turns,
     }  # fmt: skip
 
 
@@ -164,7 +176,8 @@ def measure(model: str, groups: int, steps: int, trl_python: str | None) -> dict
         made = [json.loads((folder / f"ours-{n}").read_text()) for n in range(2)]
         found = {"groups": groups, "size": SIZE, "steps": steps, "ours": total(made, shared=True)}
         if trl_python:
-            found |= against(trl_python, folder, trl_input(model, groups, steps + WARM), steps)
+            episodes = [one for n in range(2) for one in pickle.loads((folder / f"episodes-{n}").read_bytes())]
+            found |= against(trl_python, folder, trl_input(model, groups, steps + WARM, episodes), steps)
             mine, their = found["ours"], found["trl"]
             found["speedup_vs_trl"] = mine["episodes_per_minute"] / their["episodes_per_minute"]
             found["speedup_sampled"] = mine["sampled_per_minute"] / their["sampled_per_minute"]
@@ -192,9 +205,10 @@ def total(every: list[list[dict[str, float]]], shared: bool = False) -> dict[str
     wall = max(added("wall_s", [process]) for process in counted)
     cpu = added("cpu_s", counted)
     phases = {name: added(name, counted[:1]) for name in PHASES}
+    strayed = sum(step.get("strayed", 0) for process in counted for step in process)
     per = {f"{name}_per_minute": 60 * value / wall for name, value in sums.items()}
     per["episodes_per_cpu_minute"] = 60 * sums["episodes"] / cpu
-    return {**sums, "turns": turns, "wall_s": wall, "cpu_s": cpu, **phases, **per}
+    return {**sums, "turns": turns, "strayed": strayed, "wall_s": wall, "cpu_s": cpu, **phases, **per}
 
 
 def show(found: dict) -> None:

@@ -1,17 +1,18 @@
 """TRL's side of benchmarks/whole_loop.py, for an interpreter that has TRL: `python whole_loop_trl.py FOLDER`, or by torchrun.
 
-Reads FOLDER/given (the model, prompts, the worlds' passages), trains with GRPOTrainer and writes FOLDER/theirs-RANK: wall
-and CPU seconds, tokens and turns of each step. Imports nothing of trivium.
+Reads FOLDER/given (the model, prompts, and the episodes that our side has made of them), trains with GRPOTrainer on the same
+episodes and writes FOLDER/theirs-RANK: wall and CPU seconds, tokens and turns of each step. Imports nothing of trivium.
+
+The trainer is TRL's own and nothing in it is changed: its model computes and samples every token, but a logits processor
+lets it sample only what our side sampled there, and its tools answer what ours did.
 """
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import pickle
 import random
-import re
 import sys
 import time
 from collections import Counter
@@ -21,7 +22,7 @@ import torch
 import transformers
 import trl
 from datasets import Dataset
-from transformers import AutoTokenizer, TrainerCallback
+from transformers import AutoTokenizer, LogitsProcessor, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer
 from trl.chat_template_utils import qwen3_template
 
@@ -53,52 +54,50 @@ tokenizer.chat_template = TEMPLATE
 tokenizer.response_template = qwen3_template
 
 
-class Index:
-    """BM25 over a world's passages."""
+class Book:
+    """What our side's episodes said: replies by the text before them, tool results by the calls so far."""
 
-    def __init__(self, passages: list[tuple[str, str]]) -> None:
-        self.passages = passages
-        counts = [Counter(_words(text)) for _, text in passages]
-        mean = sum(sum(count.values()) for count in counts) / len(counts)
-        have = Counter(word for count in counts for word in count)
-        self.postings: dict[str, list[tuple[int, float]]] = {}
-        for number, count in enumerate(counts):
-            length = 1.2 * (0.25 + 0.75 * sum(count.values()) / mean)
-            for word, times in count.items():
-                rare = math.log(1 + (len(counts) - have[word] + 0.5) / (have[word] + 0.5))
-                self.postings.setdefault(word, []).append((number, rare * times * 2.2 / (times + length)))
+    def __init__(self, episodes: list[dict]) -> None:
+        self.replies: dict[str, list[list[int]]] = {}
+        self.results: dict[tuple[str, ...], str] = {}
+        for episode in episodes:
+            for before, reply in episode["replies"]:
+                self.replies.setdefault(before, []).append(reply)
+            asked = [episode["prompt"]]
+            for name, arguments, result in episode["calls"]:
+                asked.append(_call(name, arguments))
+                self.results[tuple(asked)] = result
 
-    def search(self, query: str) -> list[tuple[str, str]]:
-        scores: Counter = Counter()
-        for word in _words(query):
-            for number, weight in self.postings.get(word, ()):
-                scores[number] += weight
-        return [self.passages[number] for number, _ in scores.most_common()]
-
-
-def _words(text: str) -> list[str]:
-    return re.findall(r"\w+", text.lower())
+    def reply(self, before: str) -> list[int] | None:
+        """The next of those that followed this text: the samples of a group begin alike."""
+        if before not in self.replies:
+            return None
+        queue = self.replies[before]
+        queue.append(queue.pop(0))
+        return queue[-1]
 
 
-INDICES = {name: Index(passages) for name, passages in GIVEN["worlds"].items()}
+def _call(name: str, arguments: dict) -> str:
+    return f"{name} {json.dumps(arguments, sort_keys=True)}"
+
+
+BOOK = Book(GIVEN["episodes"])
 
 
 class Environment:
-    """An episode's tools, with our side's words: handles, the usage line, and no results past the window."""
+    """The tools, answering as they did on our side, in no time. Where an episode ended on its window, what TRL leaves out as
+    too long, which ends it there too."""
 
-    def reset(self, name: str, opening: int, **_) -> None:
-        self._index, self._used, self._seen = INDICES[name], opening, {}
+    def reset(self, prompt: list[dict], **_) -> None:
+        self._asked = [prompt[-1]["content"]]
 
     def search_corpus(self, query: str) -> str:
-        """Search the corpus by words and meaning. Returns passages not seen before, best first.
+        """Search the corpus by words and meaning.
 
         Args:
             query: what to look for, in words
         """
-        if not query.strip():
-            return self._placed("Error: the query is empty\n")
-        found = [passage for passage in self._index.search(query) if passage[0] not in self._seen]
-        return self._results(found[: GIVEN["results"]])
+        return self._answer("search_corpus", {"query": query})
 
     def grep_corpus(self, pattern: str) -> str:
         """Find passages whose text matches a regular expression.
@@ -106,42 +105,50 @@ class Environment:
         Args:
             pattern: a regular expression
         """
-        try:
-            matching = re.compile(pattern.strip())
-        except re.error as error:
-            return self._placed(f"Error: {error}\n")
-        return self._results([p for p in self._index.passages if matching.search(p[1]) and p[0] not in self._seen][:5])
+        return self._answer("grep_corpus", {"pattern": pattern})
 
     def read_document(self, doc_id: str) -> str:
-        """Read the document to which a passage belongs, as far as the budget allows.
+        """Read the document to which a passage belongs.
 
         Args:
             doc_id: a handle of one passage
         """
-        if doc_id.strip() not in self._seen.values():
-            return self._placed(f"Error: {doc_id} is not in view\n")
-        return self._placed("Nothing new.\n")
+        return self._answer("read_document", {"doc_id": doc_id})
 
-    def _results(self, passages: list[tuple[str, str]]) -> str:
-        if self._used > GIVEN["hard"] * GIVEN["budget"]:
-            return self._placed("Error: the window is nearly full: prune_chunks or answer\n")
-        text, room = "", GIVEN["budget"] - GIVEN["reply"] - self._used - 60  # the call itself and the usage line
-        for id, passage in passages:
-            room -= _length(passage) + 4
-            if room < 0:
-                break
-            text += f"{passage} {self._seen.setdefault(id, f'#{len(self._seen) + 1}')} \n".replace(" \n", "\n")
-        return self._placed(text or ("No room for results.\n" if passages else "Nothing new.\n"))
-
-    def _placed(self, text: str) -> str:
-        self._used += _length(text) + 60
-        return f"{text}[Token usage: {self._used:,}/{GIVEN['budget']:,}]" + (
-            " Prune or answer." if self._used > 0.5 * GIVEN["budget"] else ""
-        )
+    def _answer(self, name: str, arguments: dict) -> str:
+        self._asked.append(_call(name, arguments))
+        return BOOK.results.get(tuple(self._asked), "too long " * GIVEN["budget"])
 
 
-def _length(text: str) -> int:
-    return len(tokenizer.encode(text, add_special_tokens=False))
+class Replay(LogitsProcessor):
+    """Lets each row sample its next recorded token only, and the stop token after the last; rows without any go free."""
+
+    def __init__(self, width: int, replies: list[list[int] | None]) -> None:
+        self.width, self.replies = width, replies
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        at, free = input_ids.shape[1] - self.width, torch.full_like(scores, float("-inf"))
+        for row, reply in enumerate(self.replies):
+            if reply is None:
+                free[row] = scores[row]
+            else:
+                free[row, reply[at] if at < len(reply) else tokenizer.eos_token_id] = 0.0
+        return free
+
+
+def replaying(trainer: GRPOTrainer, seen: Counter) -> None:
+    """Make the model's `generate` say what the book has."""
+    net = trainer.accelerator.unwrap_model(trainer.model)
+    generate = net.generate
+
+    def _generate(input_ids, attention_mask, **named):
+        before = [tokenizer.decode(row[kept]) for row, kept in zip(input_ids, attention_mask.bool(), strict=True)]
+        replies = [BOOK.reply(text) for text in before]
+        seen["strayed"] += replies.count(None)
+        forced = [Replay(input_ids.shape[1], replies)]
+        return generate(input_ids=input_ids, attention_mask=attention_mask, logits_processor=forced, **named)
+
+    net.generate = _generate
 
 
 def chance(completions, **_) -> list[float]:
@@ -213,13 +220,13 @@ def train() -> Clock:
         max_tool_calling_iterations=GIVEN["turns"] - 1, generation_kwargs={"max_new_tokens": GIVEN["reply"]},
         loss_type="cispo", epsilon_high=5.0, model_init_kwargs={"dtype": "float32"}, remove_unused_columns=False,
     )  # fmt: skip
-    asked = {"prompt": GIVEN["prompts"], "name": GIVEN["names"], "opening": openings}
     clock = Clock()
     trainer = GRPOTrainer(
-        GIVEN["model"], reward_funcs=chance, args=config, train_dataset=Dataset.from_dict(asked), processing_class=tokenizer,
-        environment_factory=Environment, callbacks=[clock],
+        GIVEN["model"], reward_funcs=chance, args=config, train_dataset=Dataset.from_dict({"prompt": GIVEN["prompts"]}),
+        processing_class=tokenizer, environment_factory=Environment, callbacks=[clock],
     )  # fmt: skip
     watch(trainer, clock)
+    replaying(trainer, clock.seen)
     trainer.train()
     return clock
 
