@@ -12,6 +12,8 @@ import os
 import platform
 import tempfile
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from importlib.metadata import version as installed
 
 import torch
@@ -29,6 +31,7 @@ from trivium.tasks.world import World, corpus_documents
 from trivium.weights import Publisher, Subscriber
 from trivium.weights.delta import State, _bits, encode
 
+ENCODINGS = ("gaps_and_steps_planes", "index_and_value", "xor", "xor_planes", "full_planes")
 SHAPE = {
     "hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 64,
     "intermediate_size": 1408,
@@ -45,73 +48,103 @@ def big() -> Network:
     return Network(config)
 
 
-def full_bytes(state: State) -> int:
-    """Of the uncompressed bf16 checkpoint: two a value."""
-    return sum(2 * tensor.numel() for tensor in state.values())
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One learner on its way: its network, where its reward comes from, and how far it is followed."""
+
+    name: str
+    network: Network
+    engine: str | Network
+    objective: CISPO
+    lr: float
+    scorer: Callable[[int], object]
+    size: int
+    tokens: int
 
 
-async def run(network: Network, lr: float, steps: int, size: int, reward_of_length: bool) -> dict:
-    """Publish after each of `steps` steps; the bytes of each, and how long it took to publish and to load."""
+def settings() -> list[Setting]:
+    return [
+        Setting("25M, random weights, learning rate 1e-6, rewarded for an arbitrary property (a random network solves nothing)",
+                big(), big(), CISPO(), 1e-6, lambda step: arbitrary, 2, 48),
+        Setting("nano, the demo's learning rate 4e-4, the demo's reward",
+                Network.load(NANO), NANO, CISPO(eps=EPSILON), 4e-4, lambda step: SearchReward(beta=4.0), 4, 64),
+    ]  # fmt: skip
+
+
+async def arbitrary(episode) -> dict[str, float]:
+    """What a random network's episodes differ in."""
+    tokens = [t for thread in episode.threads for segment in thread.segments for t in segment.tokens]
+    return {"reward": (len(set(tokens)) % 17) / 17}
+
+
+async def run(setting: Setting, steps: int) -> dict:
+    """Publish after each step until `steps` of them had a signal, or ten times as many were taken."""
+    print(setting.name)
     world, renderer = World.make(seed=0), Renderer.load(NANO)
     corpus = Corpus.build(corpus_documents(world.documents))
     harness = Harness(search_tools(corpus), Window(640, soft=0.5, hard=0.85), BRIEF, Limits(turns=4), specs=False)
-    engine = Engine(big() if reward_of_length else NANO, renderer=renderer, context=640, slots=4 * size)
-    learner = Learner(network, CISPO() if reward_of_length else CISPO(eps=EPSILON), lr=lr, substeps=2)
+    engine = Engine(setting.engine, renderer=renderer, context=640, slots=4 * setting.size)
+    learner = Learner(setting.network, setting.objective, lr=setting.lr, substeps=2)
     probe = renderer.encode("a few words whose logprobs must agree after every update")
-    publish(network, 0, engine, probe)
-
-    async def length(episode) -> dict[str, float]:
-        """What a random network differs in."""
-        tokens = [t for thread in episode.threads for segment in thread.segments for t in segment.tokens]
-        return {"reward": (len(set(tokens)) % 17) / 17}
-
-    scorer = (lambda step: length) if reward_of_length else (lambda step: SearchReward(beta=4.0))
+    publish(learner.network, 0, engine, probe)
     source = rollouts(
-        harness, world.tasks(64, hops=(1, 2)), engine, scorer=scorer, groups=4, size=size, steps=10 * steps,
-        sampling=Sampling(max_tokens=48 if reward_of_length else 64),
+        harness, world.tasks(64, hops=(1, 2)), engine, scorer=setting.scorer, groups=4, size=setting.size, steps=10 * steps,
+        sampling=Sampling(max_tokens=setting.tokens),
     )  # fmt: skip
     rows, encodings = [], []
     with tempfile.TemporaryDirectory() as folder:
         publisher, subscriber = Publisher(folder, every=1000, dtype=torch.bfloat16), Subscriber(folder)
-        publisher.publish(network, 0, probe)
+        publisher.publish(learner.network, 0, probe)
         subscriber.sync()
         async for groups, _ in source:
-            before = publisher.rounded({name: t.clone() for name, t in network.state().items()})
+            before = rounded(publisher, learner.network)
             step = await learner.step(Batch(groups))
-            start = time.perf_counter()
-            entry = publisher.publish(learner.network, step.version, probe)
-            sent = time.perf_counter()
-            got = subscriber.sync()
-            loaded = time.perf_counter()
-            assert got.digest == digest(publisher.rounded(network.state()))
+            rows.append(sent(publisher, subscriber, learner, probe, before) | {"no_signal": step.metrics["no_signal"]})
             publish(learner.network, step.version, engine, probe)
-            after = publisher.rounded(network.state())
-            changed = sum(int((_bits(after[k]) != _bits(before[k])).sum()) for k in after)
-            rows.append({
-                "version": entry.version, "kind": "full" if entry.base is None else "delta", "bytes": entry.size,
-                "share": entry.size / full_bytes(after), "changed": changed / (full_bytes(after) // 2),
-                "no_signal": step.metrics["no_signal"], "publish_s": sent - start, "load_s": loaded - sent,
-            })  # fmt: skip
             print("{version:3d} {kind:5s} {share:8.3%} of bf16, {changed:8.3%} changed, publish {publish_s:.2f} s, "
                   "load {load_s:.2f} s, no signal {no_signal:.0f}".format(**rows[-1]), flush=True)  # fmt: skip
             if len(encodings) < 3 and not step.metrics["no_signal"]:
-                encodings.append(compare(before, after))
+                encodings.append(compare(before, rounded(publisher, learner.network)))
             if sum(not row["no_signal"] for row in rows) == steps:
                 break
-    # a step without a signal changes nothing: it would flatter the mean
-    learned = [row for row in rows if not row["no_signal"]]
-    mean = {key: sum(row[key] for row in learned) / len(learned) for key in ("share", "changed", "publish_s", "load_s")}
-    table = {key: sum(found[key] for found in encodings) / len(encodings) for key in encodings[0]} if encodings else {}
-    parameters = full_bytes(network.state()) // 2
+    return summary(setting, rows, encodings)
+
+
+def rounded(publisher: Publisher, network: Network) -> State:
+    return publisher.rounded({name: tensor.clone() for name, tensor in network.state().items()})
+
+
+def sent(publisher: Publisher, subscriber: Subscriber, learner: Learner, probe: list[int], before: State) -> dict:
+    """One version on its way. Publishing counts the probe's logprobs and the encoding, loading the check of the digest."""
+    start = time.perf_counter()
+    entry = publisher.publish(learner.network, learner.version, probe)
+    middle = time.perf_counter()
+    got = subscriber.sync()
+    end = time.perf_counter()
+    after = rounded(publisher, learner.network)
+    assert got.digest == digest(after), f"version {entry.version} arrived as something else"
+    values = sum(tensor.numel() for tensor in after.values())
+    changed = sum(int((_bits(after[k]) != _bits(before[k])).sum()) for k in after)
     return {
-        "lr": lr,
-        "parameters": parameters,
-        "full_bf16_bytes": 2 * parameters,
-        **mean,
-        "encodings": table,
-        "learned": len(learned),
-        "versions": rows,
-    }
+        "version": entry.version, "kind": "full" if entry.base is None else "delta", "bytes": entry.size,
+        "share": entry.size / (2 * values), "changed": changed / values,
+        "publish_s": middle - start, "load_s": end - middle,
+    }  # fmt: skip
+
+
+def summary(setting: Setting, rows: list[dict], encodings: list[dict]) -> dict:
+    """Means over the steps with a signal: one without changes nothing, and would flatter them. None where there is none."""
+    learned = [row for row in rows if not row["no_signal"]]
+    parameters = sum(tensor.numel() for tensor in setting.network.state().values())
+    return {
+        "name": setting.name, "lr": setting.lr, "parameters": parameters, "full_bf16_bytes": 2 * parameters,
+        **means(learned, ("share", "changed", "publish_s", "load_s")),
+        "encodings": means(encodings, ENCODINGS), "learned": len(learned), "versions": rows,
+    }  # fmt: skip
+
+
+def means(rows: list[dict], keys: tuple[str, ...]) -> dict[str, float | None]:
+    return {key: sum(row[key] for row in rows) / len(rows) if rows else None for key in keys}
 
 
 def compare(old: State, new: State) -> dict[str, float]:
@@ -129,12 +162,12 @@ def compare(old: State, new: State) -> dict[str, float]:
         "index_and_value": zstd(places.astype("u4").tobytes() + b[places].tobytes()),
         "xor": zstd(xor.tobytes()),
         "xor_planes": zstd(planes),
-        "full": len(encode(new)),
+        "full_planes": len(encode(new)),
     }
-    return {name: size / (2 * a.size) for name, size in sizes.items()}
+    return {name: sizes[name] / (2 * a.size) for name in ENCODINGS}
 
 
-def chain(network: Network, versions: int = 50) -> bool:
+def chain(network: Network, versions: int) -> bool:
     """Exact over a chain: each version's bits are those that were published, for one who follows and one who joins late."""
     state = {name: t.clone() for name, t in network.state().items()}
     with tempfile.TemporaryDirectory() as folder:
@@ -149,27 +182,39 @@ def chain(network: Network, versions: int = 50) -> bool:
     return True
 
 
+def table(large: dict, demo: dict) -> None:
+    def cell(share: float | None) -> str:
+        return "no signal" if share is None else f"{share:.2%}"
+
+    print(f"\n{'share of the bf16 checkpoint':34s}{'25M, 1e-6':>12s}{'nano, 4e-4':>12s}")
+    for name in ("share", "changed"):
+        print(f"{'mean ' + name:34s}{cell(large[name]):>12s}{cell(demo[name]):>12s}")
+    for name in ENCODINGS:
+        print(f"{'first steps, ' + name:34s}{cell(large['encodings'][name]):>12s}{cell(demo['encodings'][name]):>12s}")
+    print(f"{'steps with a signal':34s}{large['learned']:>12d}{demo['learned']:>12d}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--quick", action="store_true", help="two steps of each, a chain of nano")
+    parser.add_argument("--quick", action="store_true", help="one step of each with a signal, a chain of ten versions")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    steps = 2 if options.quick else 20
-    print("25M, random weights, learning rate 1e-6, rewarded for the number of different tokens (a random network fails tasks)")
-    large = asyncio.run(run(big(), 1e-6, steps, 2, True))
-    print("nano, the demo's learning rate 4e-4, the demo's reward")
-    demo = asyncio.run(run(Network.load(NANO), 4e-4, steps, 4, False))
-    exact = chain(Network.load(NANO))
-    print("encodings, share of bf16 at 25M:", large["encodings"], "nano:", demo["encodings"])
-    print(f"mean share {large['share']:.3%} (25M), {demo['share']:.3%} (nano); 50 versions exact: {exact}")
+    large, demo = (asyncio.run(run(setting, 1 if options.quick else 20)) for setting in settings())
+    versions = 10 if options.quick else 50
+    exact = chain(Network.load(NANO), versions)
+    table(large, demo)
+    print(f"chain of {versions} versions exact for a follower and for latecomers: {exact}")
     result = {
-        "delta_share": large["share"], "delta_share_demo": demo["share"], "exact_50": exact, "large": large, "demo": demo,
-        "load_average": os.getloadavg(), "python": platform.python_version(),
+        "delta_share": large["share"], "delta_share_demo": demo["share"], "exact": exact, "chain": versions,
+        "quick": options.quick, "large": large, "demo": demo, "load_average": os.getloadavg(),
+        "python": platform.python_version(),
         "versions": {name: installed(name) for name in ("torch", "obstore", "zstandard", "blake3")},
     }  # fmt: skip
     if options.json:
         print(json.dumps(result))
+    if not exact:
+        raise SystemExit("a version arrived as something else")
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ class Publisher:
         self.every, self.dtype = every, dtype
         self._last: tuple[Entry, State] | None = None
         self._known: tuple[bytes | None, ...] = ()
+        self._spare = 0  # bytes: see _smaller
 
     def publish(self, network: Network, version: int, probe: Sequence[int]) -> Entry:
         """Publish a network's weights with the logprobs they give to `probe`, by which receivers are judged (law 10)."""
@@ -99,16 +100,25 @@ class Publisher:
         return Entry(version, base, why, name, len(data), mark, digest(state), probe), data
 
     def _smaller(self, state: State, entries: list[Entry]) -> tuple[bytes, int | None, str]:
-        """The object, the version it stands on (None: full), and why it is full."""
-        why = self._reason(state, entries)
-        full = encode(state)
-        if why:
-            return full, None, why
+        """The object, the version it stands on (None: full), and why it is full.
+
+        Encoding in full only to compare sizes would cost more than all else. An older state can be had from a newer one by
+        deltas of about the same sizes, so a full one is smaller than the last one measured by their sum at most: until then
+        a delta goes out unmeasured. (About: compressors promise nothing. What is at stake is a size, never a value.)
+        """
+        if why := self._reason(state, entries):
+            return self._full(state), None, why
         last, before = self._last
         delta = encode(state, before)
-        if len(delta) >= len(full):
+        self._spare -= 2 * len(delta)
+        if self._spare < 0 and len(delta) >= len(full := self._full(state)):
             return full, None, f"the delta would be larger: {len(delta)} bytes against {len(full)}"
         return delta, last.version, ""
+
+    def _full(self, state: State) -> bytes:
+        data = encode(state)
+        self._spare = len(data)
+        return data
 
     def _reason(self, state: State, entries: list[Entry]) -> str:
         if self._last is None or not entries or entries[-1] != self._last[0]:
