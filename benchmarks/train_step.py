@@ -15,11 +15,13 @@ gradient (of the nano model, whose recorded logprobs make the ratios 1; the 25M 
     padded    transformers, sdpa, right-padded micro-batches, logits of trained tokens only
     trl       GRPOTrainer's own loss on prepared batches: prompt up to the first trained token, the rest completion
 
-Given to `padded` and TRL beyond their defaults: rows sorted by length, the best of several micro-batches and of float32 and
-bfloat16 autocast (probed on 16 rows), the fused AdamW; to TRL also: no gradient checkpointing, and of its Trainer nothing but
-the loss (no bookkeeping, no generation). One thread without input or output waits for nobody: its CPU seconds are its wall
-time on an idle core. So `speedup_vs_trl` (the smaller of the models') is of CPU seconds, which other load distorts less;
-`speedup_vs_trl_wall` stands beside it.
+Every side has the better of float32 and bfloat16 autocast (probed on one group, or on 8 rows). Given to `padded` and TRL
+beyond their defaults: rows sorted by length, the best of several micro-batches, the fused AdamW; to TRL also: no gradient
+checkpointing, and of its Trainer nothing but the loss (no bookkeeping, no generation).
+
+One thread without input or output waits for nobody: its CPU seconds are its wall time on an idle core. So
+`speedup_vs_trl` (the smaller of the models') is of CPU seconds, which other load distorts less; `speedup_vs_trl_wall` stands
+beside it.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ import time
 from pathlib import Path
 
 SIDES = ("prefixes", "packed", "padded", "trl")
-MICROS = (4, 8, 16)  # rows of a padded micro-batch
-PROBED = 16  # rows on which the best way is found
+MICROS = (2, 4, 8)  # rows of a padded micro-batch
+PROBED = 8  # rows on which the best way is found
 SIZE, LR = 8, 1e-6
 
 
@@ -153,15 +155,16 @@ def measure(model: str, batch, repeats: int, trl_python: str | None) -> dict:
     """Each side's times, raw, and what follows from the fastest of each."""
     rows = batch_rows(batch)
     times: dict[str, list] = {side: [] for side in SIDES if side != "trl" or trl_python}
+    tell(f"{len(rows)} rows")
     padded, ways = padding(model, rows), {}
     ways["padded"] = padded.best()
-    warm_up = type(batch)(batch.groups[:1])
     for side in ("prefixes", "packed"):
-        learn(model, warm_up, side)
+        ways[side] = best_learner(model, type(batch)(batch.groups[:1]), side)
     for _ in range(repeats):
-        times["prefixes"].append(learn(model, batch, "prefixes"))
-        times["packed"].append(learn(model, batch, "packed"))
+        for side in ("prefixes", "packed"):
+            times[side].append(learn(model, batch, side, ways[side]["bfloat16"]))
         times["padded"].append(padded.step(rows))
+        tell(", ".join(f"{side} {taken[-1]['cpu_s']:.1f} CPU s" for side, taken in times.items() if taken))
     if trl_python:
         times["trl"], ways["trl"] = ask_trl(trl_python, model, rows, repeats)
     tokens, trained = sum(len(row["tokens"]) for row in rows), sum(sum(row["mask"]) for row in rows)
@@ -176,12 +179,24 @@ def measure(model: str, batch, repeats: int, trl_python: str | None) -> dict:
     return found | {"ways": ways, "times": times}
 
 
-def learn(model: str, batch, side: str) -> dict[str, float]:
+def tell(what: str) -> None:
+    """Where a long run is, beside the table."""
+    print(what, file=sys.stderr, flush=True)
+
+
+def best_learner(model: str, batch, side: str) -> dict:
+    """Which dtype is the faster for a Learner on a small batch, as `Padded.best` has it."""
+    learn(model, batch, side, False)
+    found = {bfloat16: learn(model, batch, side, bfloat16)["cpu_s"] for bfloat16 in (False, True)}
+    return {"bfloat16": min(found, key=found.get), "probe_cpu_s": {"float32": found[False], "bfloat16": found[True]}}
+
+
+def learn(model: str, batch, side: str, bfloat16: bool) -> dict[str, float]:
     """One step of a new Learner."""
     from trivium.nn import Network
     from trivium.train import CISPO, Learner
 
-    learner, done = Learner(Network.load(model), CISPO(), LR, share=side == "prefixes"), []
+    learner, done = Learner(Network.load(model), CISPO(), LR, share=side == "prefixes", autocast=bfloat16), []
     taken = timed(lambda: done.append(learner.learn(batch).metrics))
     return taken | {"grad_norm": done[0]["grad_norm"], "computed": done[0]["tokens_computed"]}
 
@@ -204,10 +219,10 @@ class Padded:
     def best(self) -> dict:
         """Settles on the micro-batch and dtype that are fastest on a few rows of all lengths."""
         found = {}
-        for bfloat16 in (False, True):
-            for micro in MICROS:
-                self.bfloat16, self.micro = bfloat16, micro
-                found[bfloat16, micro] = min(self.step(self.probe)["cpu_s"] for _ in range(2))
+        self.step(self.probe)
+        for self.bfloat16 in (False, True):
+            for self.micro in MICROS:
+                found[self.bfloat16, self.micro] = self.step(self.probe)["cpu_s"]
         self.bfloat16, self.micro = min(found, key=found.get)
         probes = {f"{'bfloat16' if b else 'float32'} x {m}": seconds for (b, m), seconds in found.items()}
         return {"micro": self.micro, "bfloat16": self.bfloat16, "probe_cpu_s": probes}
