@@ -21,29 +21,39 @@ def sample(
     scaled = logits if all(t == 1.0 for t in warm) else logits / torch.tensor(warm)[:, None]
     top = scaled.amax(-1, keepdim=True)
     mass = (scaled - top).exp_()
-    total = whole = mass.sum(-1, dtype=torch.float64)
+    sums = _running(mass)
+    whole = sums[:, -1]
     kept = torch.ones(len(samplings))
     if cut := [row for row, s in enumerate(samplings) if s.top_k or s.top_p < 1]:
         for row in cut:
             mass[row] = _truncate(mass[row], samplings[row])
-        total = mass.sum(-1, dtype=torch.float64)
-        kept[cut] = (total / whole).float()[cut]
-    tokens = _invert(mass, draws)
+        sums = _running(mass)
+        kept[cut] = (sums[:, -1] / whole).float()[cut]
+    tokens = _invert(mass, sums, draws)
     if greedy := [row for row, s in enumerate(samplings) if s.temperature == 0]:
         tokens[greedy] = logits[greedy].argmax(-1)
     logprobs = (scaled.gather(1, tokens[:, None]) - top)[:, 0] - whole.log()
     return tokens, logprobs.float(), kept
 
 
-def _invert(mass: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
+def _blocks(mass: torch.Tensor) -> torch.Tensor:
+    """mass [B, V] in blocks [B, n, _BLOCK], the last one filled up with zeros."""
+    rest = -mass.shape[1] % _BLOCK
+    return (torch.nn.functional.pad(mass, (0, rest)) if rest else mass).view(len(mass), -1, _BLOCK)
+
+
+def _running(mass: torch.Tensor) -> torch.Tensor:
+    """The mass of the first blocks, up to each: float64 [B, n], the last one all of it."""
+    return _blocks(mass).sum(-1).double().cumsum(-1)
+
+
+def _invert(mass: torch.Tensor, sums: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
     """The token at which the running sum of mass [B, V] passes its share `draws` of all of it; int64 [B]."""
-    rows, rest = torch.arange(len(mass)), -mass.shape[1] % _BLOCK
-    blocks = torch.nn.functional.pad(mass, (0, rest)).view(len(mass), -1, _BLOCK)
-    sums = blocks.sum(-1, dtype=torch.float64).cumsum(-1)
+    rows = torch.arange(len(mass))
     wanted = draws * sums[:, -1]
     block = _passes(sums, wanted)
     before = torch.where(block > 0, sums[rows, block - 1], 0.0)
-    inside = blocks[rows, block].double().cumsum(-1)
+    inside = _blocks(mass)[rows, block].double().cumsum(-1)
     return block * _BLOCK + _passes(inside, wanted - before)
 
 
@@ -51,7 +61,7 @@ def _passes(sums: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
     """The first place where ascending sums [B, n] exceed `wanted` [B]; where rounding left it a hair behind the end, the
     last place with any mass."""
     end = sums[:, -1]
-    return torch.searchsorted(sums, torch.minimum(wanted, end.nextafter(torch.zeros_like(end)))[:, None], right=True)[:, 0]
+    return (sums <= torch.minimum(wanted, end.nextafter(torch.zeros_like(end)))[:, None]).sum(-1)
 
 
 def _truncate(mass: torch.Tensor, sampling: Sampling) -> torch.Tensor:
