@@ -1,6 +1,6 @@
 """How fast an agentic workload is rolled out: trivium's engine against transformers' generate, turn by turn.
 
-    python benchmarks/rollout.py --json                  nano and 25M; some minutes
+    python benchmarks/rollout.py --json                  nano and 25M; many minutes
     python benchmarks/rollout.py --quick --json          a small share of it, nano only
     python benchmarks/rollout.py --vllm-python PATH ...  beside it vLLM, by the interpreter at PATH (benchmarks/peers_vllm.py)
 
@@ -8,9 +8,9 @@
 160 that a group shares, replies of a forced length (16 to 40, by turn) and tool results of 100 to 300. Both sides sample
 every reply token at temperature 1 and place the same tool tokens. Ours: two single-thread processes, half the tasks
 each. Theirs: one left-padded batch of all live episodes a turn, the context prefilled anew (generate keeps nothing),
-in the best of fp32 and bf16, two processes of one thread and one of two, as a probe of one turn measures. The 25M model
-runs a share of the tasks, the same on both sides. Wall time of the slower process, after loading and a warm-up.
-`speedup_vs_generate` is the smaller of the models' speed-ups in episodes per minute; CPU seconds, which other load
+in the best of fp32 and bf16, two processes of one thread and one of two, as a probe of one turn measures. Ours runs in
+fp32, where its logprobs are the learner's; bf16 stands beside and does not count. Wall time of the slower process, after
+loading and a warm-up. `speedup_vs_generate` is the smaller of the models' speed-ups in episodes per minute; CPU seconds, which other load
 distorts less, stand beside.
 """
 
@@ -162,7 +162,7 @@ def together(side, folder: str, plans: list[Plan], dtype: str, processes: int) -
     ]
     for worker in workers:
         worker.start()
-    found = [answers.get(timeout=1800) for _ in workers]
+    found = [answers.get(timeout=3600) for _ in workers]
     for worker in workers:
         worker.join()
     if broken := [one["error"] for one in found if "error" in one]:
@@ -205,6 +205,8 @@ def measure(folder: str, tasks: int, quick: bool, decode: bool) -> dict:
     if decode:
         found["decode_64"] = decode_64(folder, quick)
     if not quick:
+        coarse = together(ours, folder, plans, "bfloat16", 2)
+        found["ours_bfloat16"] = coarse | {"speedup": their["wall_s"] / coarse["wall_s"]}
         found["continuous_batching_first_turn"] = first_turn(folder, plans[:16])
     return found
 
@@ -304,7 +306,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--vllm-python")
-    parser.add_argument("--tasks", type=int, help="of the nano model (16; 2 with --quick)")
+    parser.add_argument("--tasks", type=int, help="of 8 rollouts each (16; 2 with --quick)")
     arguments = parser.parse_args()
     tasks = arguments.tasks or (2 if arguments.quick else 16)
     os.environ["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
@@ -321,7 +323,7 @@ def run(arguments, tasks: int, folder: Path) -> dict:
 
     models = {"nano": measure(str(ASSETS), tasks, arguments.quick, decode=not arguments.quick)}
     if not arguments.quick:
-        models["25M"] = measure(model_25m(folder / "25m"), 2, False, decode=False)
+        models["25M"] = measure(model_25m(folder / "25m"), tasks, False, decode=False)
     found = {"speedup_vs_generate": min(one["speedup"] for one in models.values()), "models": models}
     if arguments.vllm_python:
         found["vllm"] = vllm(arguments.vllm_python, str(ASSETS), tasks)
@@ -343,7 +345,7 @@ def show(found: dict) -> None:
             end="",
         )
         print(f" {one['limit']['least_s']:.1f} s, share {one['limit']['share_of_limit']:.2f}")
-        for key in ("decode_64", "continuous_batching_first_turn"):
+        for key in ("ours_bfloat16", "decode_64", "continuous_batching_first_turn"):
             if key in one:
                 print(f"{name:6}{key}: {one[key]}")
     print(f"vllm: {found.get('vllm', 'not asked for')}; load {found['load'][0]:.1f}; {found['versions']}")
