@@ -24,6 +24,7 @@ from trivium.nn.network import digest
 pytest.importorskip("obstore")
 
 from trivium.weights import Publisher, Subscriber, Unreachable
+from trivium.weights.delta import encode
 from trivium.weights.store import MANIFEST
 
 _NAMES = itertools.count()
@@ -78,6 +79,17 @@ def test_a_larger_delta_is_sent_full_and_says_so(url):
     publisher.send({"w": torch.randn(5000, generator=torch.Generator().manual_seed(1))}, 1)
     entry = publisher.send(first, 2)
     assert entry.base is None and "would be larger" in entry.why
+
+
+def test_no_version_is_larger_than_a_full_one_though_most_are_never_measured_against_it(url):
+    publisher, state, kinds = Publisher(url, every=1000), torch.randn(5000, generator=torch.Generator().manual_seed(1)), []
+    for version in range(1, 27):
+        entry = publisher.send({"w": state}, version)
+        assert entry.size <= len(encode({"w": state}))
+        kinds.append("full" if entry.base is None else "delta")
+        state = state.clone()
+        state[(version - 1) * 200 : version * 200] = 0.0  # until nothing is left that a full one had to say
+    assert kinds[:20] == ["full", *["delta"] * 19] and "full" in kinds[20:]
 
 
 def test_what_no_kept_version_needs_is_collected(url):
@@ -320,6 +332,7 @@ def test_an_engine_gets_what_was_published_and_a_deaf_one_is_found_out(url, tiny
 WRITER = """
 import sys, torch
 from trivium.weights import Publisher
+from trivium.weights.delta import encode
 publisher = Publisher(sys.argv[1], every=3)
 first = max([e.version for e in publisher.objects.entries()], default=0) + 1
 print("ready", flush=True)

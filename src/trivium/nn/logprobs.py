@@ -43,14 +43,16 @@ class _Logprobs(torch.autograd.Function):
     @staticmethod
     def backward(ctx, grad, _):
         hidden, weight, targets, inverse, partition = ctx.saved_tensors
-        grad_hidden, grad_weight = torch.empty_like(hidden), torch.zeros_like(weight)
+        grad_hidden = torch.empty_like(hidden)
+        grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
         for part in _chunks(targets):
             delta = (_logits(hidden[part], weight, inverse[part]) - partition[part, None]).exp_()
             scale = (grad[part] * inverse[part])[:, None]
             delta.mul_(-scale).scatter_add_(-1, targets[part, None], scale)
             delta = delta.to(weight.dtype)
             grad_hidden[part] = delta @ weight
-            grad_weight.addmm_(delta.T, hidden[part])
+            if grad_weight is not None:
+                grad_weight.addmm_(delta.T, hidden[part])
         return grad_hidden, grad_weight, None, None
 
 

@@ -23,6 +23,7 @@ from transformers.utils import logging
 
 from trivium.errors import CorruptError, InputError, Unsupported
 from trivium.nn.logprobs import logprobs
+from trivium.nn.lora import merged
 from trivium.nn.packed import Packed
 from trivium.nn.shard import part, whole
 
@@ -58,9 +59,11 @@ class Network(torch.nn.Module):
 
     `network.model` is transformers' own model; its parameters are the network's. `folder` is where it was loaded from.
     `sharded` networks (nn.shard) are spread over ranks: all ranks together call what reads or runs them.
+    `adapted` ones (nn.lora) learn small adapters in place of their weights.
     """
 
     sharded = False
+    adapted = False
 
     def __init__(self, config: PretrainedConfig, seed: int = 0, dtype: torch.dtype = torch.float32) -> None:
         """A fresh network of `config`; the same seed gives the same weights. Unsupported: other layer types."""
@@ -139,11 +142,26 @@ class Network(torch.nn.Module):
         return logprobs(hidden, self.head.weight, targets, temperature)
 
     def state(self) -> dict[str, torch.Tensor]:
-        """The weights by name, detached and not copied (gathered, if sharded); tied ones once, under their first name."""
+        """The weights by name, detached and not copied (gathered, if sharded); tied ones once, under their first name.
+
+        Of an adapted network: those of a plain one that computes the same, so that engines and folders know no adapters.
+        """
+        return merged(self.model, self.own()) if self.adapted else self.own()
+
+    def own(self) -> dict[str, torch.Tensor]:
+        """`state`, but with adapters beside the weights that they stand on: what `load_state` takes, and checkpoints keep."""
         return {name: whole(tensor) for name, tensor in self._own().items()}
 
+    def plain(self) -> Network:
+        """A copy without adapters that computes the same."""
+        if not self.adapted:
+            return copy.deepcopy(self)
+        network = Network(self.config, dtype=self.head.weight.dtype).to(self.head.weight.device)
+        network.load_state(self.state())
+        return network
+
     def _own(self) -> dict[str, torch.Tensor]:
-        """What this rank has of the weights, as `state` names them."""
+        """What this rank has of the weights, as `own` names them."""
         if self.sharded:
             self.reshard()  # a forward pass without a backward one leaves some of them gathered
         seen: set[int] = set()
@@ -156,7 +174,7 @@ class Network(torch.nn.Module):
 
     @torch.no_grad()
     def load_state(self, state: dict[str, torch.Tensor]) -> None:
-        """Take over weights in place, cast to the network's dtype; InputError, unchanged, if they do not fit."""
+        """Take over what `own` gave, in place, cast to the network's dtype; InputError, unchanged, if they do not fit."""
         mine = self._own()
         if strange := sorted(mine.keys() ^ state.keys()):
             raise InputError(f"these weights are of another network: {strange[0]} is on one side only")

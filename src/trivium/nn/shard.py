@@ -22,10 +22,12 @@ def shard(network: Network) -> Network:
 
     From then on every rank must take part in what reads or runs the network (`hidden`, `state`, `digest`, `save`, a
     step), in the same order. Gradients are added up over ranks during backward. Raises InputError without a process
-    group, or if the network is spread already.
+    group, or if the network is spread already or has adapters.
     """
     from torch.distributed.fsdp import fully_shard
 
+    if network.adapted:
+        raise InputError("a network with adapters (lora) is not spread over ranks: leave out lora or shard")
     if network.sharded:
         raise InputError("this network is spread over the ranks already")
     if not (dist.is_available() and dist.is_initialized()):

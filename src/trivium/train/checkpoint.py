@@ -54,7 +54,7 @@ class Checkpoints:
 
         Every rank of a sharded network calls it; the first one writes, the others get None at once.
         """
-        weights, optimizer = learner.network.state(), learner.optimizer_state()
+        weights, optimizer = learner.network.own(), learner.optimizer_state()
         if learner.network.sharded and ranks.mine():
             return None
         state = {"version": learner.version, "algorithm": learner.algorithm.name, "user": user or {}}
@@ -115,7 +115,7 @@ class Checkpoints:
 
 def _restore(learner: Learner, contents: Contents, skipped: list[str]) -> Loaded:
     weights, optimizer, state = contents
-    before = _whole(learner.network.state())
+    before = _whole(learner.network.own())
     learner.network.load_state(weights)
     try:
         learner.load_optimizer_state(optimizer)

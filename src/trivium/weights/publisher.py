@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -49,7 +48,7 @@ class Publisher:
         """Publish a network's weights with the logprobs they give to `probe`, by which receivers are judged (law 10)."""
         state = self.rounded(network.state())
         if self.dtype is not None:
-            network = copy.deepcopy(network)
+            network = network.plain()
             network.load_state(state)
         return self.send(state, version, Probe(list(probe), probed(network, probe).tolist()))
 

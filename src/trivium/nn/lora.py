@@ -1,0 +1,55 @@
+"""LoRA by peft: small adapters beside every linear layer learn, the weights themselves stay (arXiv:2106.09685).
+
+A layer computes W x + (alpha / rank) B A x; A and B learn, W does not. What leaves the network (`state`, and so
+publishing, digests and saved folders) has W + (alpha / rank) B A under W's name, as if there were no adapters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from trivium.errors import InputError
+
+if TYPE_CHECKING:
+    from trivium.nn.network import Network
+
+ADAPTER = "default"
+"""peft's name for the only adapter."""
+
+
+def lora(network: Network, rank: int = 8, alpha: float | None = None, seed: int = 0) -> Network:
+    """Give `network` adapters of `rank`, in place and before a Learner takes it; `alpha` is 2 * rank by default.
+
+    The same seed gives the same adapters; at first they change nothing (B is 0). Embedding, norms and head stay frozen.
+    Raises InputError without peft, for a rank below 1, and for a network that has adapters or is sharded.
+    """
+    if rank < 1 or network.adapted:
+        raise InputError("lora() takes a rank of at least 1 and a network without adapters")
+    if network.sharded:
+        raise InputError("a network that is spread over ranks takes no adapters: leave out lora or shard")
+    try:
+        from peft import LoraConfig, inject_adapter_in_model
+    except ImportError as error:
+        raise InputError("lora() needs peft: pip install 'trivium[lora]'") from error
+    config = LoraConfig(r=rank, lora_alpha=2 * rank if alpha is None else alpha, target_modules="all-linear")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        inject_adapter_in_model(config, network.model, adapter_name=ADAPTER)
+    network.adapted = True
+    return network
+
+
+@torch.no_grad()
+def merged(model: torch.nn.Module, own: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of an adapted model as those of one without adapters, under its names and in its order."""
+    found = {}
+    for name, tensor in own.items():
+        layer, inner, field = name.rpartition(".base_layer.")
+        if inner and field == "weight":
+            tensor = tensor + model.get_submodule(layer).get_delta_weight(ADAPTER).to(tensor.dtype)
+        if ".lora_" not in name:
+            found[name.replace(".base_layer.", ".")] = tensor
+    return found
