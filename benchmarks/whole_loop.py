@@ -39,7 +39,7 @@ from pathlib import Path
 
 WAYS = {"2 processes x 1 thread": (2, 1), "1 process x 2 threads": (1, 2)}
 SIZE, WARM = 8, 1  # episodes a group; steps that are not counted
-PHASES = ("rollout_s", "learn_s", "publish_s", "rest_s")
+PHASES = ("rollout_s", "learn_s", "publish_s", "rest_s", "rollout_cpu_s", "learn_cpu_s")
 
 
 def recipe(model: str, groups: int, steps: int):
@@ -71,6 +71,7 @@ async def _loop(rank, model: str, groups: int, steps: int) -> tuple[list[dict[st
     probe = parts.renderer.opening([{"role": "user", "content": tasks[0].prompt}])
     taken: list[float] = []
     spoken: list = []
+    heard: list[float] = []
 
     def timed_publish(*arguments) -> float:
         began = time.perf_counter()
@@ -84,14 +85,16 @@ async def _loop(rank, model: str, groups: int, steps: int) -> tuple[list[dict[st
     )  # fmt: skip
     rank.barrier()
     marks, made = [_now()], []
-    async for event in rl(remembering(source, spoken), learner, engine, probe, rank=rank, publish=timed_publish):
+    async for event in rl(remembering(source, spoken, heard), learner, engine, probe, rank=rank, publish=timed_publish):
         marks.append(_now())
-        made.append(_numbers(event.metrics, marks, taken[-1]))
+        made.append(_numbers(event.metrics, marks, taken[-1], heard[-1]))
     return made, spoken
 
 
-async def remembering(source, spoken: list):
+async def remembering(source, spoken: list, heard: list[float]):
+    """The source, keeping its episodes and this process' CPU seconds when each batch came."""
     async for groups, scores in source:
+        heard.append(time.process_time())
         spoken += [episode for group in groups for episode in group.episodes]
         yield groups, scores
 
@@ -100,12 +103,13 @@ def _now() -> tuple[float, float]:
     return time.perf_counter(), time.process_time()
 
 
-def _numbers(metrics: dict[str, float], marks, publishing: float) -> dict[str, float]:
+def _numbers(metrics: dict[str, float], marks, publishing: float, heard: float) -> dict[str, float]:
     (before, cpu_before), (after, cpu_after) = marks[-2:]
     wall, rollout, learn = after - before, metrics["wait_seconds"], metrics["learn_seconds"] - publishing
     return {
         "wall_s": wall, "cpu_s": cpu_after - cpu_before, "rollout_s": rollout, "learn_s": learn, "publish_s": publishing,
-        "rest_s": wall - rollout - learn - publishing, "episodes": metrics["episodes"],
+        "rest_s": wall - rollout - learn - publishing, "rollout_cpu_s": heard - cpu_before,
+        "learn_cpu_s": cpu_after - heard, "episodes": metrics["episodes"],
         "sampled": metrics["tokens_trained"], "read": metrics["tokens_seen"], "turns": metrics["turns"],
     }  # fmt: skip
 
@@ -204,7 +208,7 @@ def total(every: list[list[dict[str, float]]], shared: bool = False) -> dict[str
     turns = sum(step["turns"] for process in counted for step in process) / sum(len(process) for process in counted)
     wall = max(added("wall_s", [process]) for process in counted)
     cpu = added("cpu_s", counted)
-    phases = {name: added(name, counted[:1]) for name in PHASES}
+    phases = {name: added(name, counted if "cpu" in name else counted[:1]) for name in PHASES}
     strayed = sum(step.get("strayed", 0) for process in counted for step in process)
     per = {f"{name}_per_minute": 60 * value / wall for name, value in sums.items()}
     per["episodes_per_cpu_minute"] = 60 * sums["episodes"] / cpu

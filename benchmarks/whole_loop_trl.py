@@ -167,7 +167,8 @@ class Clock(TrainerCallback):
     def on_step_end(self, *_, **__) -> None:
         (wall, cpu), self.mark = self.mark, (time.perf_counter(), time.process_time())
         made = dict(self.seen) | {"wall_s": self.mark[0] - wall, "cpu_s": self.mark[1] - cpu, "publish_s": 0.0}
-        made["learn_s"] -= made["rollout_s"] + made["prepare_s"]  # a training step prepares its batch first
+        for unit in ("s", "cpu_s"):  # a training step prepares its batch first, and to prepare is to generate
+            made[f"learn_{unit}"] -= made[f"prepare_{unit}"]
         made["rest_s"] = made["wall_s"] - made["rollout_s"] - made["learn_s"]
         made["turns"] /= made["episodes"]
         self.steps.append(made)
@@ -180,13 +181,14 @@ def watch(trainer: GRPOTrainer, clock: Clock) -> None:
     step, prepare = trainer.training_step, trainer._prepare_inputs
 
     def timed(name: str, work, *arguments, **named):
-        began = time.perf_counter()
+        wall, cpu = time.perf_counter(), time.process_time()
         found = work(*arguments, **named)
-        clock.seen[name] += time.perf_counter() - began
+        clock.seen[f"{name}_s"] += time.perf_counter() - wall
+        clock.seen[f"{name}_cpu_s"] += time.process_time() - cpu
         return found
 
     def _generate(prompts):
-        found = timed("rollout_s", generate, prompts)
+        found = timed("rollout", generate, prompts)
         prompt_ids, completion_ids, tool_mask = found[:3]
         clock.seen["episodes"] += len(prompt_ids)
         clock.seen["sampled"] += sum(map(sum, tool_mask))
@@ -197,14 +199,9 @@ def watch(trainer: GRPOTrainer, clock: Clock) -> None:
         clock.seen["turns"] += len(prompt_ids)
         return turn(prompt_ids, *arguments, **named)
 
-    def _prepare(batch):
-        before = clock.seen["rollout_s"]
-        found = timed("prepare_s", prepare, batch)
-        clock.seen["prepare_s"] -= clock.seen["rollout_s"] - before
-        return found
-
-    trainer._generate, trainer._generate_single_turn, trainer._prepare_inputs = _generate, _turn, _prepare
-    trainer.training_step = lambda *arguments, **named: timed("learn_s", step, *arguments, **named)
+    trainer._generate, trainer._generate_single_turn = _generate, _turn
+    trainer._prepare_inputs = lambda batch: timed("prepare", prepare, batch)
+    trainer.training_step = lambda *arguments, **named: timed("learn", step, *arguments, **named)
 
 
 def train() -> Clock:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.whole_loop import recorded, total
+from benchmarks.whole_loop import PHASES, recorded, total
 from trivium import Harness, Limits, Scripted, Window
 from trivium.agents.search import search_tools
 from trivium.agents.search.recipe import NANO
@@ -43,7 +43,7 @@ def test_a_recorded_episode_has_every_reply_after_its_text_and_every_call_with_i
 
 
 def test_steps_of_the_warm_up_do_not_count_and_the_slower_process_sets_the_time():
-    step = dict(cpu_s=3.0, rollout_s=1.0, learn_s=1.0, publish_s=0.0, rest_s=0.0, sampled=40.0, read=200.0, turns=2.0)
+    step = dict.fromkeys(PHASES, 1.0) | {"cpu_s": 3.0, "sampled": 40.0, "read": 200.0, "turns": 2.0}
     one, two = ([{**step, "wall_s": wall, "episodes": 8.0}] * 2 for wall in (2.0, 4.0))
     every = [[{**step, "wall_s": 100.0, "episodes": 8.0}, *steps] for steps in (one, two)]
     apart, shared = total(every), total(every, shared=True)
