@@ -10,8 +10,8 @@ every reply token at temperature 1 and place the same tool tokens. Ours: two sin
 each. Theirs: one left-padded batch of all live episodes a turn, the context prefilled anew (generate keeps nothing),
 in the best of fp32 and bf16, two processes of one thread and one of two, as a probe of one turn measures. Ours runs in
 fp32, where its logprobs are the learner's; bf16 stands beside and does not count. Wall time of the slower process, after
-loading and a warm-up. `speedup_vs_generate` is the smaller of the models' speed-ups in episodes per minute; CPU seconds, which other load
-distorts less, stand beside.
+loading and a warm-up. `speedup_vs_generate` is the smaller of the models' speed-ups in episodes per minute; CPU seconds,
+which other load distorts less, stand beside.
 """
 
 from __future__ import annotations
