@@ -332,7 +332,6 @@ def test_an_engine_gets_what_was_published_and_a_deaf_one_is_found_out(url, tiny
 WRITER = """
 import sys, torch
 from trivium.weights import Publisher
-from trivium.weights.delta import encode
 publisher = Publisher(sys.argv[1], every=3)
 first = max([e.version for e in publisher.objects.entries()], default=0) + 1
 print("ready", flush=True)
