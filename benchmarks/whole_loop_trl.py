@@ -115,6 +115,14 @@ class Environment:
         """
         return self._answer("read_document", {"doc_id": doc_id})
 
+    def prune_chunks(self, keep: list[str]) -> str:
+        """No tool of this agent: what our side answers to a model that asks for it.
+
+        Args:
+            keep: handles
+        """
+        return self._answer("prune_chunks", {"keep": keep})
+
     def _answer(self, name: str, arguments: dict) -> str:
         self._asked.append(_call(name, arguments))
         return BOOK.results.get(tuple(self._asked), "too long " * GIVEN["budget"])
