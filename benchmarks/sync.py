@@ -1,6 +1,6 @@
 """How many bytes a version takes on its way: deltas of real RL steps against the full bf16 checkpoint.
 
-python benchmarks/sync.py --json
+python benchmarks/sync.py --json --model runs/demo/model-sft
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version as installed
+from pathlib import Path
 
 import torch
 import zstandard
@@ -54,7 +55,7 @@ class Setting:
 
     name: str
     network: Network
-    engine: str | Network
+    engine: Network
     objective: CISPO
     lr: float
     scorer: Callable[[int], object]
@@ -62,12 +63,12 @@ class Setting:
     tokens: int
 
 
-def settings() -> list[Setting]:
+def settings(model: str) -> list[Setting]:
     return [
         Setting("25M, random weights, learning rate 1e-6, rewarded for an arbitrary property (a random network solves nothing)",
                 big(), big(), CISPO(), 1e-6, lambda step: arbitrary, 2, 48),
-        Setting("nano, the demo's learning rate 4e-4, the demo's reward",
-                Network.load(NANO), NANO, CISPO(eps=EPSILON), 4e-4, lambda step: SearchReward(beta=4.0), 4, 64),
+        Setting(f"nano from {Path(model).name}, the demo's learning rate 4e-4, the demo's reward",
+                Network.load(model), Network.load(model), CISPO(eps=EPSILON), 4e-4, lambda step: SearchReward(beta=4.0), 4, 64),
     ]  # fmt: skip
 
 
@@ -198,9 +199,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--quick", action="store_true", help="one step of each with a signal, a chain of ten versions")
+    parser.add_argument("--model", default=str(NANO), help="what the demo's steps begin with: the model-sft of a run")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    large, demo = (asyncio.run(run(setting, 1 if options.quick else 20)) for setting in settings())
+    large, demo = (asyncio.run(run(setting, 1 if options.quick else 20)) for setting in settings(options.model))
     versions = 10 if options.quick else 50
     exact = chain(Network.load(NANO), versions)
     table(large, demo)
