@@ -13,6 +13,7 @@ import json
 import os
 import pickle
 import random
+import re
 import sys
 import time
 from collections import Counter
@@ -62,7 +63,7 @@ class Book:
         self.results: dict[tuple[str, ...], str] = {}
         for episode in episodes:
             for before, reply in episode["replies"]:
-                self.replies.setdefault(before, []).append(reply)
+                self.replies.setdefault(_plain(before), []).append(reply)
             asked = [episode["prompt"]]
             for name, arguments, result in episode["calls"]:
                 asked.append(_call(name, arguments))
@@ -70,11 +71,16 @@ class Book:
 
     def reply(self, before: str) -> list[int] | None:
         """The next of those that followed this text: the samples of a group begin alike."""
-        if before not in self.replies:
+        queue = self.replies.get(_plain(before))
+        if queue is None:
             return None
-        queue = self.replies[before]
         queue.append(queue.pop(0))
         return queue[-1]
+
+
+def _plain(text: str) -> str:
+    """Without space and usage lines: only a turn's last result has one, which its tools cannot know."""
+    return re.sub(r"\[Token usage[^\n<]*|\s+", "", text)
 
 
 def _call(name: str, arguments: dict) -> str:
