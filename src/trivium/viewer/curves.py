@@ -43,7 +43,7 @@ def learning_curves(runs: Runs, path: str | Path) -> None:
             for each, name in zip(row, names, strict=True):
                 _panel(each, runs, kind, name)
         lines, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(lines, labels, loc="outside lower center", ncols=min(4, len(labels)))
+        figure.legend(lines, labels, loc="outside lower center", ncols=min(6, len(labels)))
         figure.savefig(temporary, format="png", dpi=120)
     os.replace(temporary, path)
 
