@@ -8,7 +8,7 @@ short warm-up comes first) attempts questions of 1 to 4 hops in generated worlds
 prune in a window of 640. A 25M model (fresh weights, fewer rows) learns from the same episodes. A token is real when it
 stands in a row and is not padding, however often it is computed. Every side makes one forward, backward and AdamW update
 over all rows, in one thread, at the same advantages, CISPO, and weight per token; `grad_norm` shows that they compute one
-gradient (of the nano model, whose recorded logprobs make the ratios 1; the 25M model did not sample the rows).
+gradient.
 
     prefixes  the Learner as it is by default: packed, shared beginnings once
     packed    the Learner with share=False
@@ -31,6 +31,7 @@ import asyncio
 import json
 import os
 import pickle
+import random
 import subprocess
 import sys
 import tempfile
@@ -40,7 +41,7 @@ from pathlib import Path
 SIDES = ("prefixes", "packed", "padded", "trl")
 MICROS = (2, 4, 8)  # rows of a padded micro-batch
 PROBED = 8  # rows on which the best way is found
-SIZE, LR = 8, 1e-6
+SIZE, LR = 8, 0.0  # updates are made and change nothing: a step repeated computes the same gradient
 
 
 def main() -> None:
@@ -74,7 +75,9 @@ def compare(arguments, folder: Path) -> dict:
     batch, repeats = episodes(model, arguments.groups or (2 if quick else 12)), 1 if quick else arguments.repeats
     models = {"nano": measure(model, batch, repeats, python)}
     if not quick:
-        models["25M"] = measure(model_25m(folder / "25m"), type(batch)(batch.groups[:2]), 1, python)
+        few, large = type(batch)(batch.groups[: max(1, len(batch.groups) // 6)]), model_25m(folder / "25m")
+        record(large, few)
+        models["25M"] = measure(large, few, 1, python)
     names = [name for name in models["nano"] if name.startswith("speedup")]
     least = {name: min(one[name] for one in models.values()) for name in names}
     versions = {"python": sys.version.split()[0], "torch": torch.__version__, "transformers": transformers.__version__}
@@ -110,8 +113,9 @@ def episodes(model: str, groups: int):
     parts = Parts(Search(model=model, groups=groups, size=SIZE, warmup=96, steps=1))
     engine = Engine(Network.load(model), renderer=parts.renderer, slots=8 * SIZE, context=parts.window.budget)
     found: list = []
+    tasks = random.Random(0).sample(parts.train_tasks, 96)  # they come with the short ones first
     for start in range(0, 96, 8):
-        found += asyncio.run(attempt(parts, engine, parts.train_tasks[start : start + 8]))
+        found += asyncio.run(attempt(parts, engine, tasks[start : start + 8]))
         if len(found) >= groups:
             break
     return Batch(found[:groups])
@@ -132,6 +136,18 @@ async def attempt(parts, engine, tasks: list) -> list:
     cut = [slice(at, at + SIZE) for at in range(0, len(spoken), SIZE)]
     groups = [Group(task.id, spoken[part], rewards[part]) for task, part in zip(tasks, cut, strict=True)]
     return [group for group in groups if max(group.rewards) - min(group.rewards) > 1e-6]
+
+
+def record(model: str, batch) -> None:
+    """Gives sampled tokens the logprobs that `model` has for them, as if it had spoken: then all sides' ratios are 1."""
+    from trivium.nn import Network
+    from trivium.weights.publish import probed
+
+    network = Network.load(model)
+    for segment in (s for group in batch.groups for episode in group.episodes for s in episode.agent.segments):
+        said = probed(network, segment.tokens).tolist()
+        for place in (p for span in segment.sampled() for p in range(span.start, span.stop)):
+            segment.logprobs[place] = said[place - 1]
 
 
 def batch_rows(batch) -> list[dict]:
