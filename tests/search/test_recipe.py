@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import get_args, get_type_hints
 
 import pytest
+import torch
 
 from trivium.agents.search.recipe import Parts, Search
 from trivium.agents.search.reward import SearchReward
@@ -69,6 +70,16 @@ def test_pruning_pays_for_the_perfect_script():
     whole, bare = parts(), parts("pruning")
     whole.train_tasks = bare.train_tasks = [task for task in whole.train_tasks if task.truth["hops"] >= 3]
     assert _mean_reward(whole, prune=1.0) > _mean_reward(bare, prune=0.0) + 0.2
+
+
+def test_with_lora_only_adapters_learn_and_all_ranks_begin_with_the_same():
+    pytest.importorskip("peft", reason="LoRA needs peft: pip install 'trivium[lora]'")
+    made = Parts(Search(lora=2))
+    one, other = made.network().own(), made.network().own()
+    assert all(torch.equal(value, other[name]) for name, value in one.items())
+    learning = {name for name, p in made.network().model.named_parameters() if p.requires_grad}
+    assert learning == {name for name in one if ".lora_" in name}
+    assert not Parts(Search()).network().adapted
 
 
 def _asked(made: Parts) -> set[str]:

@@ -25,17 +25,17 @@ def estimate(recipe: Search) -> str:
     torch.set_num_threads(1)
     parts = Parts(replace(recipe, teacher=""))  # an endpoint is not asked: that would cost
     parts.check()
-    network = Network.load(parts.model)
+    network = parts.network()
     episode = int(_FILLED * parts.window.budget)
     learned = recipe.sft_steps * SFT_BATCH * episode + recipe.steps * recipe.groups * recipe.size * episode
     evaluated = 5 * len(parts.heldout_tasks) + GLANCE * recipe.steps // EVERY
     sampled = (recipe.steps * recipe.groups * recipe.size + evaluated) * episode
     learn, speak = _learn_rate(parts, network), _speak_rate(parts, network)
     minutes = (learned / learn + sampled / speak) / recipe.workers / 60
-    parameters = sum(p.numel() for p in network.parameters())
+    parameters, learning = _sizes(network)
     slots = max(8, recipe.groups * recipe.size // recipe.workers)
     return (
-        f"model      {parameters / 1e6:.2f}M parameters, window {parts.window.budget} tokens\n"
+        f"model      {parameters / 1e6:.2f}M parameters ({learning / 1e6:.2f}M learn), window {parts.window.budget} tokens\n"
         f"memory     {recipe.workers} x {(_weights(network) + _cache(network, slots, parts.window.budget)) / 2**30:.2f} GiB "
         f"(weights, gradients, AdamW, a copy to speak with, {slots} slots of keys and values) + libraries\n"
         f"tokens     {learned / 1e6:.1f}M to learn from, {sampled / 1e6:.1f}M to sample and read\n"
@@ -44,8 +44,16 @@ def estimate(recipe: Search) -> str:
     )
 
 
+def _sizes(network: Network) -> tuple[int, int]:
+    """Parameters in all, and those that learn."""
+    every = list(network.parameters())
+    return sum(p.numel() for p in every), sum(p.numel() for p in every if p.requires_grad)
+
+
 def _weights(network: Network) -> int:
-    return sum(p.numel() * p.element_size() for p in network.parameters()) * 5
+    """Bytes: the learner's and the engine's copy, and a gradient and two moments of what learns."""
+    parameters, learning = _sizes(network)
+    return (2 * parameters + 3 * learning) * network.head.weight.element_size()
 
 
 def _cache(network: Network, slots: int, context: int) -> int:
@@ -70,7 +78,7 @@ def _learn_rate(parts: Parts, network: Network) -> float:
 
 def _speak_rate(parts: Parts, network: Network) -> float:
     """Tokens a second of the engine, prompts and replies together, with 32 requests at once."""
-    engine = Engine(network, renderer=parts.renderer, slots=32, context=parts.window.budget)
+    engine = Engine(network.plain(), renderer=parts.renderer, slots=32, context=parts.window.budget)
     prompts = [[(7 * n + place) % 256 for place in range(parts.window.budget // 2)] for n in range(32)]
 
     async def speak():

@@ -16,6 +16,7 @@ from trivium.agents.search.tools import BRIEF, BRIEF_UNPRUNED, PROMPT, search_to
 from trivium.corpus import Corpus, open_embedder, read_documents
 from trivium.errors import InputError
 from trivium.harness import Harness, Limits, Window
+from trivium.nn import Network, lora
 from trivium.policy import Endpoint, Policy, Renderer, Scripted
 from trivium.tasks.beir import beir_tasks
 from trivium.tasks.cloze import cloze_tasks
@@ -86,6 +87,8 @@ class Search:
     penalty or weight on recall (β 0.5); both curricula; what the scripted teacher does wrong more often than right"""
     substeps: int = 2
     """optimizer updates a step"""
+    lora: int = 0
+    """rank of low-rank adapters to train in place of all weights; 0: all weights"""
     max_lag: int = 0
     """versions that the learner may be ahead of what it learns from: 0 takes turns, above that sampling goes on meanwhile, and
     equal seeds no longer give equal runs"""
@@ -129,6 +132,11 @@ class Parts:
     @cached_property
     def model(self) -> str:
         return str(NANO) if self.recipe.model == "nano" else self.recipe.model
+
+    def network(self) -> Network:
+        """The network that training begins with, made anew."""
+        network = Network.load(self.model)
+        return lora(network, self.recipe.lora, seed=self.recipe.seed) if self.recipe.lora else network
 
     @cached_property
     def renderer(self) -> Renderer:

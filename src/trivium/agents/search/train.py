@@ -31,7 +31,7 @@ GLANCE = 64  # held-out tasks of such a look
 WAVE = 16  # episodes that a teacher gives at once
 LEAST = {
     "seed": 0, "window": 0, "warmup": 1, "teacher_tokens": 1, "sft_steps": 0, "steps": 0, "groups": 1, "size": 2, "substeps": 1,
-    "max_lag": 0, "eval_tasks": 1, "workers": 1,
+    "lora": 0, "max_lag": 0, "eval_tasks": 1, "workers": 1,
 }  # fmt: skip
 METRICS = ("f1", "output_recall", "trajectory_recall", "answer_found", "format_valid", "prune_rate", "prune_accuracy")
 SHOWN = (*METRICS, "reward", "precision", "returned", "turns", "calls_per_turn", "searches", "tokens", "finished")
@@ -110,7 +110,7 @@ class _Line:
 
     def __post_init__(self) -> None:
         self.parts, self.run = Parts(self.recipe), Run(self.recipe.out)
-        self.network = Network.load(self.parts.model)
+        self.network = self.parts.network()
         if self.rank.first:  # makes what the others then find: the run, its store, and the corpus' vectors in the cache
             self.parts.check()
             Run.begin(self.recipe.out, self.recipe.fields())
