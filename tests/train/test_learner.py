@@ -43,6 +43,17 @@ def test_sft_overfits_a_tiny_batch(autocast):
     assert student.version == 40
 
 
+def test_autocast_changes_a_gradient_by_no_more_than_bfloat16_rounds():
+    batch = Batch(groups())
+    record(network(dtype=torch.float32), [e for g in batch.groups for e in g.episodes], noise=0.1)
+    found = []
+    for autocast in (False, True):
+        seen, _ = gradients(learner(network(dtype=torch.float32), CISPO(), autocast=autocast), batch)
+        found.append(torch.cat([g.flatten() for g in seen[0].values()]))
+    plain, rounded = found
+    assert 0 < (rounded - plain).norm() < 0.05 * plain.norm()
+
+
 GRADIENTS = [row for row in TABLE if row.name not in ("sft", "rft")]
 
 
