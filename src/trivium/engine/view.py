@@ -18,7 +18,7 @@ import torch
 
 from trivium.engine.cache import PAGE, Cache, Lease
 
-_GAP = 16  # pages of others read in passing, rather than beginning a new call behind them: a call costs as much
+_GAP = 4  # pages of others read in passing, rather than beginning a new call behind them: a call costs as much
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # torch's own, with the log-sum-exp that it returns
 
 
