@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from trivium.agents.search.recipe import NANO
 from trivium.nn import Network
 
 TINY = "--warmup 48 --sft-steps 12 --steps 12 --groups 2 --size 4 --eval-tasks 4 --sft-lr 1e-3".split()
@@ -52,6 +53,18 @@ def test_one_seed_gives_one_run_and_a_kill_does_not_change_it(tmp_path, undistur
 
 def test_another_seed_gives_another_run(tmp_path, undisturbed):
     assert finished(tmp_path / "run", "--seed", "1")["weights"] != undisturbed["weights"]
+
+
+def test_nor_does_a_kill_change_one_that_trains_adapters(tmp_path):
+    pytest.importorskip("peft", reason="LoRA needs peft: pip install 'trivium[lora]'")
+    less = "--lora 4 --warmup 16 --steps 0 --eval-tasks 1 --workers 1".split()
+    killed, alone = tmp_path / "killed", tmp_path / "alone"
+    process = subprocess.Popen(command(killed, *less), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    _wait_for(killed / "metrics.jsonl", "sft", 11, process)
+    process.kill()
+    process.wait()
+    assert finished(killed, *less) == finished(alone, *less)
+    assert Network.load(alone / "model").digest() != Network.load(NANO).digest()
 
 
 def _wait_for(path: Path, kind: str, step: int, process: subprocess.Popen) -> None:
