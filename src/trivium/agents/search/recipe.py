@@ -87,6 +87,8 @@ class Search:
     penalty or weight on recall (β 0.5); both curricula; what the scripted teacher does wrong more often than right"""
     substeps: int = 2
     """optimizer updates a step"""
+    cap: float = 5.0
+    """largest ratio of new to old probability that CISPO learns with; above it the token is clipped"""
     lora: int = 0
     """rank of low-rank adapters to train in place of all weights; 0: all weights"""
     max_lag: int = 0
@@ -235,7 +237,7 @@ class Parts:
     @cached_property
     def algorithm(self) -> Algorithm:
         if self.recipe.algorithm == "cispo":
-            return CISPO(eps=EPSILON)
+            return CISPO(high=self.recipe.cap - 1, eps=EPSILON)
         return ALGORITHMS[self.recipe.algorithm]()
 
     @cached_property

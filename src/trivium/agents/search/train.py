@@ -31,7 +31,7 @@ GLANCE = 64  # held-out tasks of such a look
 WAVE = 16  # episodes that a teacher gives at once
 LEAST = {
     "seed": 0, "window": 0, "warmup": 1, "teacher_tokens": 1, "sft_steps": 0, "steps": 0, "groups": 1, "size": 2, "substeps": 1,
-    "lora": 0, "max_lag": 0, "eval_tasks": 1, "workers": 1,
+    "cap": 1, "lora": 0, "max_lag": 0, "eval_tasks": 1, "workers": 1,
 }  # fmt: skip
 METRICS = ("f1", "output_recall", "trajectory_recall", "answer_found", "format_valid", "prune_rate", "prune_accuracy")
 SHOWN = (*METRICS, "reward", "precision", "returned", "turns", "calls_per_turn", "searches", "tokens", "finished")
@@ -65,6 +65,8 @@ def check(recipe: Search) -> None:
     for name in ("sft_lr", "lr"):
         if not 0 < getattr(recipe, name) < 1:
             raise InputError(f"--{name.replace('_', '-')} must be between 0 and 1, not {getattr(recipe, name)}")
+    if recipe.cap != Search.cap and recipe.algorithm != "cispo":
+        raise InputError(f"--cap is CISPO's; --algorithm {recipe.algorithm} has none")
     if recipe.groups < recipe.workers:
         raise InputError(f"--groups {recipe.groups} cannot be shared by --workers {recipe.workers}")
     if recipe.teacher and not all(recipe.teacher.partition("#")):
