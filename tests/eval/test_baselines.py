@@ -36,6 +36,9 @@ def test_each_search_is_what_it_says(corpus):
     assert docs["hybrid"] == [hit.chunk.doc_id for hit in corpus.search(ASKED.prompt, 50)]
     assert len(docs["dense"]) == len(DOCUMENTS), "a dense search ranks everything"
     assert "person" in docs["two_bm25"] and docs["two_bm25"][0] == "firm"
+    first = corpus.chunk(f"{docs['hybrid'][0]}:0")
+    quoting = corpus.search(f"{ASKED.prompt} {first.title}: {first.text}", 50)
+    assert docs["quoting"] == [hit.chunk.doc_id for hit in quoting] != docs["hybrid"]
 
 
 def test_a_passage_states_the_answer_or_not(corpus):
@@ -53,7 +56,7 @@ def test_a_document_of_two_passages_counts_once():
     assert [found.doc for found in ranking].count("long") == 1
 
 
-@pytest.mark.parametrize("answer", ["#2 #5", "#5", "#3 #2 #99", "none"])
+@pytest.mark.parametrize("answer", ["#2 #5", "#5", "#3 #2 #99", "none", "#5 #5 #2"])
 def test_an_answer_is_judged_as_its_episode_is(renderer, answer):
     harness = Harness([search_corpus], Window(4000), "Search.", specs=False)
     episode = asyncio.run(harness.run(TASK, script(renderer, [call(search()), call(search()), say(answer)])))

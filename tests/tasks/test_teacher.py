@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trivium.agents.search.teacher import Imperfection, Teacher
-from trivium.agents.search.tools import BRIEF, search_tools
+from trivium.agents.search.tools import BRIEF, QUOTES, search_tools
 from trivium.errors import InputError
 from trivium.harness import Harness, Window
 from trivium.policy import Scripted, View
@@ -151,6 +151,24 @@ def test_of_a_real_question_it_asks_for_titles_only_where_they_stand():
     assert queries(first, {"role": "tool", "content": "Tall Oak: an album made in Varn in May. #1"}) == ["Varn"]
     silent = {"role": "tool", "content": "Tall Oak: an album made by the sea. #1"}
     assert queries(first, silent) == ["Where was the album made"]  # which pages on
+
+
+def test_where_queries_may_quote_it_does():
+    """The question, then with each page found in the order of the lines, then with the first passage; and no loop."""
+    pages = [{"subject": title, "keyword": "", "object": title, "doc": "", "after": -1} for title in ("Oak", "Elm", "Elm")]
+    task = Task("q", "Which trees?", {"gold": ["a", "b", "c"], "chain": pages})
+    teacher = Teacher(Imperfection.none())
+    messages = [{"role": "system", "content": BRIEF + QUOTES}, {"role": "user", "content": task.prompt}]
+
+    def next_query(result: str) -> str:
+        messages.extend([said := teacher.next(task, messages), {"role": "tool", "content": result}])
+        return said["tool_calls"][0]["function"]["arguments"]["query"]
+
+    assert next_query("Ash: a tree. #1\nElm: a tree. #2\nBeech: a tree. #3") == " #0"
+    assert next_query("Oak: a tree. #4") == " #0 #2"
+    assert next_query("Fir: a tree. #5") == " #0 #4"
+    assert next_query("Elm: another one. #6") == " #0 #1"
+    assert teacher.next(task, messages)["content"] == " #4 #2 #6"
 
 
 def test_a_task_without_a_chain_is_refused():

@@ -124,5 +124,10 @@ def document(source: str) -> str:
 
 
 def cited(thread: Thread) -> list[str]:
-    """The handles in the answer, best first, each once."""
-    return list(dict.fromkeys(_HANDLE.findall(thread.answer)))
+    """The handles in the answer, best first, up to the first that it repeats (docs/reward.md)."""
+    found: dict[str, None] = {}
+    for handle in _HANDLE.findall(thread.answer):
+        if handle in found:
+            break
+        found[handle] = None
+    return list(found)

@@ -15,8 +15,9 @@ from trivium.eval import fuse
 from trivium.reward import f_beta, precision, recall
 from trivium.trace import Episode, Task
 
-SEARCHES = ("bm25", "dense", "hybrid", "two_bm25", "two_hybrid")
-"""One search with the question by words, by meaning, by both; and the script of two queries by words and by both."""
+SEARCHES = ("bm25", "dense", "hybrid", "two_bm25", "two_hybrid", "quoting")
+"""One search with the question by words, by meaning, by both; the script of two queries by words and by both; and what
+`search_corpus("#0 #1")` finds after `search_corpus("#0")`: one search with the question and its first passage, by both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,7 @@ def plain_rankings(corpus: Corpus, task: Task) -> dict[str, list[Found]]:
     rows = {"bm25": words, "dense": _by_meaning(corpus, task.prompt), "hybrid": both}
     rows["two_bm25"] = fuse([words, _by_words(corpus, _second(corpus, task, words))])
     rows["two_hybrid"] = fuse([both, _by_both(corpus, _second(corpus, task, both))])
+    rows["quoting"] = _by_both(corpus, f"{task.prompt} {line(corpus.index.chunk(both[0]))}") if both else []
     return {name: _documents(corpus, task, rows[name]) for name in SEARCHES}
 
 

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from trivium.agents.search import recipe as recipes
-from trivium.agents.search.baselines import Found, plain_rankings, returned
+from trivium.agents.search.baselines import SEARCHES, Found, plain_rankings, returned
 from trivium.agents.search.pruning import prune_measures
-from trivium.agents.search.recipe import HELDOUT_WORLDS, TRAIN_WORLDS, Parts, Search, harness_on, open_corpus
+from trivium.agents.search.recipe import HELDOUT_WORLDS, TRAIN_WORLDS, Parts, Search, open_corpus
 from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.corpus import Corpus, open_embedder
 from trivium.engine import Engine
@@ -122,7 +122,7 @@ class Measured:
         if not self.suite.corpus:
             return self.parts.harness
         corpus = self.parts.corpus if self.suite.corpus == self.recipe.corpus else self.corpora[""]
-        return harness_on(corpus, self.parts.window, pruning=self.recipe.without != "pruning")
+        return self.parts.harness_on(corpus)
 
     def harness(self, speaker: Speaker) -> Harness:
         return self._harness if speaker.pruning else refusing(self._harness)
@@ -219,7 +219,7 @@ class Measured:
         key = hashlib.blake2b(json.dumps(sorted(c.digest for c in corpora.values())).encode(), digest_size=6).hexdigest()
         path = self.run.folder / f"compare-plain-{key}.json"
         kept = read_json(path) if path.is_file() else {}
-        new = [task for task in self.tasks if task.id not in kept]
+        new = [task for task in self.tasks if tuple(kept.get(task.id, ())) != SEARCHES]
         for task in new:
             corpus = corpora["" if self.real else task.id.partition("/")[0]]
             rankings = plain_rankings(corpus, task)

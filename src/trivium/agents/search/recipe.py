@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from trivium.agents.search.reward import SearchReward
 from trivium.agents.search.teacher import Imperfection, Teacher
-from trivium.agents.search.tools import BRIEF, BRIEF_UNPRUNED, PROMPT, search_tools
+from trivium.agents.search.tools import BRIEF, BRIEF_UNPRUNED, PROMPT, QUOTES, search_tools
 from trivium.corpus import Corpus, open_embedder, read_documents
 from trivium.errors import InputError
 from trivium.harness import Harness, Limits, Window
@@ -164,7 +164,11 @@ class Parts:
     @cached_property
     def harness(self) -> Harness:
         """The one harness: for the teacher, for RL, for evaluation and for serving."""
-        return harness_on(self.corpus if self.real else self._corpus_of, self.window, self.recipe.without != "pruning")
+        return self.harness_on(self.corpus if self.real else self._corpus_of)
+
+    def harness_on(self, corpus: Corpus | Callable[[Task], Corpus]) -> Harness:
+        """The same on other documents: the tools and the prompt that the policy was trained with."""
+        return harness_on(corpus, self.window, self.recipe.without != "pruning", quoting=self.real)
 
     @cached_property
     def corpus(self) -> Corpus:
@@ -268,12 +272,14 @@ def open_corpus(path: str, window: Window) -> Corpus:
     return Corpus.build(read_documents(path), embedder=open_embedder("minilm"), chunk_words=min(150, 16 + window.budget // 80))
 
 
-def harness_on(corpus: Corpus | Callable[[Task], Corpus], window: Window, pruning: bool = True) -> Harness:
+def harness_on(
+    corpus: Corpus | Callable[[Task], Corpus], window: Window, pruning: bool = True, quoting: bool = False
+) -> Harness:
     """The search agent's harness on any corpus. A small window gets the brief prompt, and no schemas to fill it."""
     brief = window.budget < 8192
     prompt = (BRIEF if pruning else BRIEF_UNPRUNED) if brief else PROMPT
-    tools = search_tools(corpus, RESULTS, pruning)
-    return Harness(tools, window, prompt, Limits(turns=10 if brief else 64), specs=not brief)
+    tools = search_tools(corpus, RESULTS, pruning, quoting)
+    return Harness(tools, window, prompt + QUOTES * quoting, Limits(turns=10 if brief else 64), specs=not brief)
 
 
 def with_chain(tasks: list[Task], corpus: Corpus) -> list[Task]:

@@ -24,6 +24,7 @@ MISSING = "–"
 SAID = {
     "bm25": "one BM25 search", "dense": "one dense search", "hybrid": "one hybrid search", "two_bm25": "two queries, BM25",
     "two_hybrid": "two queries, hybrid",
+    "quoting": "the question and its first passage, hybrid",
 }  # fmt: skip
 SHOWN = (
     "f1", "output_recall", "trajectory_recall", "answer_found", "format_valid", "prune_rate", "prune_accuracy", "precision",

@@ -77,8 +77,14 @@ def handles(thread: Thread) -> dict[str, str]:
 
 
 def cited(thread: Thread) -> list[str]:
-    """The handles in a thread's answer, best first, each once, those that were never shown included."""
-    return list(dict.fromkeys(_HANDLE.findall(thread.answer)))
+    """The handles in a thread's answer, best first, those that were never shown included. An answer ends where it repeats
+    itself: a loop of handles would else go on for nothing until it names one more document (docs/log.md)."""
+    found: dict[str, None] = {}
+    for handle in _HANDLE.findall(thread.answer):
+        if handle in found:
+            break
+        found[handle] = None
+    return list(found)
 
 
 def returned_documents(episode: Episode) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from trivium.agents.search.baselines import fused, judged, returned
 from trivium.agents.search.measured import effort, refusing
-from trivium.agents.search.recipe import Parts, Search, harness_on, open_corpus
+from trivium.agents.search.recipe import Parts, Search, open_corpus
 from trivium.agents.search.reward import cited, document, handles
 from trivium.engine import Engine
 from trivium.eval import Interval, Result, evaluate, fuse, mean_length
@@ -30,7 +30,7 @@ def _opened(run: str) -> tuple[Parts, Path]:
 
 def _on(corpus: str, parts: Parts) -> Harness:
     """The run's harness on somebody's documents."""
-    return harness_on(open_corpus(corpus, parts.window), parts.window, pruning=parts.recipe.without != "pruning")
+    return parts.harness_on(open_corpus(corpus, parts.window))
 
 
 def measure(

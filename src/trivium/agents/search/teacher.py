@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trivium.agents.search.tools import QUOTES
 from trivium.corpus.words import STOP_WORDS, words
 from trivium.errors import InputError
 from trivium.policy.base import View
@@ -106,13 +107,17 @@ class _Turn:
         self.just_pruned = bool(self.tried) and self.tried[-1].name == "prune_chunks"
         self.lines = {match["handle"]: match["text"] for match in _LINE.finditer(shown)}
         self.shown = shown.lower()
+        self.quotes = any(message["role"] == "system" and QUOTES in str(message["content"]) for message in messages)
         self.used = _share(shown)
         whole = random.Random(f"teacher {teacher.seed} {task.id} {sample}")
         self.forgets = whole.random() < self.how.forget
         self.extra = whole.choice((1, 2)) if whole.random() < self.how.over_include else 0
         self.now = random.Random(f"teacher {teacher.seed} {task.id} {sample} {self.number}")
         self.goal = self._goal()
-        self.found = {i: handle for i in range(len(self.chain)) if (handle := self._handle(i))}
+        self.found: dict[int, str] = {}
+        for index in range(len(self.chain)):
+            if handle := self._handle(index):
+                self.found[index] = handle
 
     def decide(self) -> Message:
         keep = [self.found[i] for i in sorted(self.found)] or list(self.lines)[-1:]
@@ -130,11 +135,13 @@ class _Turn:
     def _handle(self, index: int) -> str:
         """The handle of the line that states a link: the only one that names both its ends.
 
-        A link whose ends are one (a real question's, where only the page is known) is any passage so titled.
+        A link whose ends are one (a real question's, where only the page is known) is any passage so titled that stands
+        for no other link.
         """
         subject, object = self.chain[index]["subject"], self.chain[index]["object"]
+        page, taken = _page(self.chain[index]), self.found.values()
         for handle, text in self.lines.items():
-            if text.startswith(f"{subject}: ") if _page(self.chain[index]) else says(text, subject) and says(text, object):
+            if text.startswith(f"{subject}: ") and handle not in taken if page else says(text, subject) and says(text, object):
                 return handle
         return ""
 
@@ -174,10 +181,17 @@ class _Turn:
         view (a learner cannot copy what it does not see), the question once more, which pages on."""
         question, title = _Call("search_corpus", " ".join(self.task.prompt.rstrip("?").split())), plain(link["subject"])
         ways = [question, *([_Call("search_corpus", title)] if title.lower() in self.shown else []), question]
+        if self.quotes:
+            ways = self._quoting()
         for tried in self.tried:
             if tried in ways:
                 ways.remove(tried)
         return ways[0] if ways else None
+
+    def _quoting(self) -> list[_Call]:
+        """Where a query may quote: the question, the question with each page found, with the first two passages in view."""
+        quoted = dict.fromkeys([*sorted(self.found.values(), key=list(self.lines).index), *list(self.lines)[:2]])
+        return [_Call("search_corpus", query) for query in ("#0", *(f"#0 {handle}" for handle in quoted))]
 
     def _answer(self) -> str:
         """The found handles in hop order, then, where it over-includes, the first one or two others in view."""

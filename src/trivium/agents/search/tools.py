@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Annotated
 
 from msgspec import Meta
 
 from trivium.corpus import Chunk, Corpus
-from trivium.corpus.search import PatternError
+from trivium.corpus.search import CANDIDATES, PatternError
 from trivium.harness import Passage, Scene, Tool, ToolError, prune_chunks, tool
 from trivium.trace import Task
 
@@ -27,15 +29,26 @@ List the concepts in the question and plan several searches that do not overlap.
 After each round ask yourself: what do I know, what is missing, what may be pruned, is it enough?
 Every result line ends in its handle, such as #3. Your context is a budget: the usage line shows what is left of it; \
 prune what does not help before it is full. When you have enough, reply in plain text with the handles of the \
-documents that answer the question, best first, each with a sentence that says why."""
+documents that answer the question, best first, each once, with a sentence that says why."""
 """The system prompt of a model that reads instructions (what to ask itself: reports.md 3.2; the words are ours)."""
 
+QUOTES = " In a query #0 stands for the question and #1 for passage #1."
+"""What the system prompt says besides where queries may quote, and the description of the search tool with it."""
+
 GREP_LIMIT = 5
+_QUOTE = re.compile(r"(?<!\S)#\d+(?!\S)")
 
 
-def search_tools(corpus: Corpus | Callable[[Task], Corpus], results: int = 4, pruning: bool = True) -> list[Tool]:
+def search_tools(
+    corpus: Corpus | Callable[[Task], Corpus], results: int = 4, pruning: bool = True, quoting: bool = False
+) -> list[Tool]:
     """The tools of one agent on `corpus` (or on the corpus of each task, where worlds differ); a search returns up to
-    `results` passages that were not seen before. Without `pruning` it has no tool for that."""
+    `results` passages that were not seen before. Without `pruning` it has no tool for that.
+
+    With `quoting`, which suits passages that people wrote, a word such as #3 in a query stands for passage #3 (its title
+    and text), #0 for the question: a model that copies badly says in two tokens what it would garble in fifty. And a
+    search lists new documents first, one passage each.
+    """
 
     def of(scene: Scene) -> Corpus:
         return corpus if isinstance(corpus, Corpus) else corpus(scene.task)
@@ -45,6 +58,8 @@ def search_tools(corpus: Corpus | Callable[[Task], Corpus], results: int = 4, pr
         """Search the corpus by words and meaning. Returns passages not seen before, best first."""
         if not query.strip():
             raise ToolError("the query is empty")
+        if quoting:
+            return _fitting(scene, _new_documents_first(scene, of(scene), expanded(scene, of(scene), query))[:results])
         hits = of(scene).search(query.strip(), limit=results, exclude=scene.seen)
         return _fitting(scene, (hit.chunk for hit in hits))
 
@@ -59,17 +74,45 @@ def search_tools(corpus: Corpus | Callable[[Task], Corpus], results: int = 4, pr
     @tool
     def read_document(scene: Scene, doc_id: Annotated[str, Meta(description="a handle of one passage")]) -> list[Passage]:
         """Read the document to which a passage belongs, as far as the budget allows."""
-        handle = doc_id.strip()
-        if handle not in scene.handles:
-            raise ToolError(f"{handle} is not in view; in view are {' '.join(scene.handles) or 'no passages'}")
-        return _fitting(scene, of(scene).read(scene.handles[handle].rpartition(":")[0]))
+        return _fitting(scene, of(scene).read(_document(_source(scene, doc_id.strip()))))
 
-    return [search_corpus, grep_corpus, read_document, *([prune_chunks] if pruning else [])]
+    search = replace(search_corpus, description=search_corpus.description + QUOTES) if quoting else search_corpus
+    return [search, grep_corpus, read_document, *([prune_chunks] if pruning else [])]
+
+
+def expanded(scene: Scene, corpus: Corpus, query: str) -> str:
+    """A query with what its handles stand for. Only whole words are handles; what they stand for is not read again.
+    Raises ToolError for one that is not in view."""
+
+    def quoted(found: re.Match[str]) -> str:
+        return scene.task.prompt if found[0] == "#0" else line(corpus.chunk(_source(scene, found[0])))
+
+    return _QUOTE.sub(quoted, query.strip())
 
 
 def line(chunk: Chunk) -> str:
     """A passage as the agent reads it, on one line."""
     return " ".join((f"{chunk.title}: {chunk.text}" if chunk.title else chunk.text).split())
+
+
+def _source(scene: Scene, handle: str) -> str:
+    if handle not in scene.handles:
+        raise ToolError(f"{handle} is not in view; in view are {' '.join(scene.handles) or 'no passages'}")
+    return scene.handles[handle]
+
+
+def _document(source: str) -> str:
+    return source.rpartition(":")[0]
+
+
+def _new_documents_first(scene: Scene, corpus: Corpus, query: str) -> list[Chunk]:
+    """What a query finds and nobody saw: the best passage of each new document, then the other passages."""
+    found = [hit.chunk for hit in corpus.search(query, limit=CANDIDATES, exclude=scene.seen)]
+    seen, first = {_document(source) for source in scene.seen}, {}
+    for chunk in found:
+        if chunk.doc_id not in seen:
+            first.setdefault(chunk.doc_id, chunk)
+    return [*first.values(), *(chunk for chunk in found if first.get(chunk.doc_id) is not chunk)]
 
 
 def _fitting(scene: Scene, chunks: Iterable[Chunk]) -> list[Passage]:

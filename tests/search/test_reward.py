@@ -1,0 +1,43 @@
+"""An answer ends where it repeats itself, whoever reads it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.laws.walks import TASK, script, search, search_corpus
+from trivium.agents.search import reward
+from trivium.agents.search.reward import SearchReward, returned_documents
+from trivium.harness import Harness, Window
+from trivium.policy.scripted import call, say
+from trivium.viewer import reading
+
+
+@pytest.mark.parametrize(
+    ("answer", "read"),
+    [
+        (" #2 #5", ["#2", "#5"]),
+        (" #2 #2 #2 #5", ["#2"]),
+        (" #2 #3 #2 #5", ["#2", "#3"]),
+        (" #12 #1 #2 #12 #5", ["#12", "#1", "#2"]),
+        ("#2 says it, and #5 too. Not #3, unlike #5. #4", ["#2", "#5", "#3"]),
+        (" none", []),
+    ],
+)
+def test_what_stands_after_a_repetition_does_not_count(renderer, answer, read):
+    harness = Harness([search_corpus], Window(4000), "Search.", specs=False)
+    episode = asyncio.run(harness.run(TASK, script(renderer, [call(search()), call(search()), say(answer)])))
+    assert reward.cited(episode.agent) == reading.cited(episode.agent) == read
+    assert len(returned_documents(episode)) == len([ref for ref in read if ref not in ("#12",)])
+
+
+def test_a_loop_is_worth_no_more_than_what_it_began_with(renderer):
+    harness = Harness([search_corpus], Window(4000), "Search.", specs=False)
+
+    def worth(answer: str) -> dict[str, float]:
+        said = script(renderer, [call(search()), call(search()), say(answer)])
+        return asyncio.run(SearchReward()(asyncio.run(harness.run(TASK, said))))
+
+    assert worth("#2 #2 #2 #5") == {**worth("#2"), "tokens": worth("#2 #2 #2 #5")["tokens"]}
+    assert worth("#2 #5")["reward"] > worth("#2")["reward"]

@@ -1,0 +1,87 @@
+"""Where queries may quote: what a handle stands for, what it must not, and which results come first."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from trivium.agents.search.recipe import Parts, Search, harness_on
+from trivium.agents.search.tools import BRIEF, QUOTES, search_tools
+from trivium.corpus import Corpus, Document
+from trivium.harness import Harness, Window
+from trivium.policy import Scripted
+from trivium.policy.scripted import call, say
+from trivium.trace import Episode, Task
+
+DOCUMENTS = [
+    Document("firm", "Brennix Holt", "Brennix Holt was founded by Mira Tolen.\n\nBrennix Holt was sold in May."),
+    Document("person", "Mira Tolen", "Mira Tolen was born in Varnholm."),
+    Document("noise", "Oster", "The Oster is a river, founded on sand."),
+]
+ASKED = Task("t", "By whom was Brennix Holt founded?", {"gold": ["firm", "person"], "answer": "Mira Tolen"})
+
+
+def lived(renderer, *queries: str, results: int = 1, quoting: bool = True, chunk_words: int = 8) -> Episode:
+    corpus = Corpus.build(DOCUMENTS, chunk_words=chunk_words)
+    harness = Harness(search_tools(corpus, results, quoting=quoting), Window(4000), BRIEF + QUOTES, specs=False)
+    said = [call(("search_corpus", {"query": f" {query}"})) for query in queries]
+    return asyncio.run(harness.run(ASKED, Scripted([*said, say("#1")], renderer)))
+
+
+def shown(episode: Episode) -> list[list[str]]:
+    return [[piece.source for piece in made.pieces if piece.ref] for made in episode.agent.calls]
+
+
+def test_0_is_the_question_and_a_handle_its_passage(renderer):
+    said = lived(renderer, "#0", "#1")
+    assert shown(said) == [["firm:0"], ["person:0"]], "only the first passage names Mira Tolen"
+    words = lived(renderer, ASKED.prompt, "Brennix Holt: Brennix Holt was founded by Mira Tolen.")
+    assert shown(words) == shown(said)
+    assert said.agent.calls[1].arguments == {"query": " #1"}, "the trace keeps what was said"
+
+
+def test_handles_and_words_mix(renderer):
+    assert shown(lived(renderer, "sold in May #0", "river", "#1 #2 Varnholm")) == [["firm:1"], ["noise:0"], ["person:0"]]
+
+
+@pytest.mark.parametrize("query", ["#1", "#0 #2", "born #17"])
+def test_a_handle_that_is_not_in_view_is_told(renderer, query):
+    (made,) = lived(renderer, query).agent.calls
+    assert made.error == f"{query.split()[-1]} is not in view; in view are no passages"
+
+
+def test_after_a_prune_a_handle_is_not_in_view(renderer):
+    harness = Harness(search_tools(Corpus.build(DOCUMENTS), 2, quoting=True), Window(4000), BRIEF, specs=False)
+    asked = [("search_corpus", {"query": " #0"}), ("prune_chunks", {"keep": [" #2"]}), ("search_corpus", {"query": " #0 #1"})]
+    life = asyncio.run(harness.run(ASKED, Scripted([*(call(each) for each in asked), say("#2")], renderer)))
+    assert life.agent.calls[2].error == "#1 is not in view; in view are #2"
+
+
+@pytest.mark.parametrize("query", ["C#1 river", "#1, river", "river#0"])
+def test_only_whole_words_are_handles(renderer, query):
+    assert shown(lived(renderer, query)) == [["noise:0"]]
+
+
+def test_new_documents_come_first_and_nothing_is_lost(renderer):
+    assert shown(lived(renderer, "Brennix Holt founded", results=2)) == [["firm:0", "noise:0"]]
+    assert shown(lived(renderer, "Brennix Holt founded", results=9)) == [["firm:0", "noise:0", "firm:1"]]
+    later = lived(renderer, "Brennix Holt", "Brennix Holt founded", results=1)
+    assert shown(later) == [["firm:1"], ["noise:0"]] or shown(later) == [["firm:0"], ["noise:0"]]
+
+
+def test_without_quoting_a_handle_is_words_like_any(renderer):
+    assert shown(lived(renderer, "#7 river", quoting=False)) == [["noise:0"]]
+    assert [made.error for made in lived(renderer, "#0", quoting=False).agent.calls] == [""]
+
+
+def test_the_prompt_and_the_description_say_it():
+    corpus = Corpus.build(DOCUMENTS)
+    small, large = (harness_on(corpus, Window(budget), quoting=True) for budget in (2048, 32768))
+    assert small.prompt.endswith(QUOTES) and large.prompt.endswith(QUOTES)
+    assert large.specs[0]["function"]["description"].endswith(QUOTES)
+
+
+def test_generated_worlds_do_not_quote():
+    made = Parts(Search(warmup=64, steps=4, groups=8, eval_tasks=24)).harness
+    assert made.prompt == BRIEF and QUOTES not in made.tools["search_corpus"].description
