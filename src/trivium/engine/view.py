@@ -33,7 +33,7 @@ class Contexts:
         self.speakers = sum(len(new) == 1 for new in tokens)
         starts = [lease.length for lease in leases]
         self.positions = torch.from_numpy(_ranges(starts, [len(new) for new in tokens]))
-        self._readers = [self._past(lease) for lease in leases[self.speakers :]]
+        self._readers = [list(zip(lease.numbers, lease.counts, strict=True)) for lease in leases[self.speakers :]]
         self._lengths = [len(new) for new in tokens[self.speakers :]]
         where = [cache.extend(lease, new) for lease, new in zip(leases, tokens, strict=True)]
         self._pages, self._places = (torch.tensor(list(chain.from_iterable(x))) for x in zip(*where, strict=True))
@@ -54,20 +54,13 @@ class Contexts:
             start += new
         return out[None]
 
-    @staticmethod
-    def _past(lease: Lease) -> tuple[torch.Tensor, torch.Tensor]:
-        """Page and place of every token that the lease holds."""
-        pages = np.repeat(np.array(lease.numbers, np.int64), lease.counts)
-        return torch.from_numpy(pages), torch.from_numpy(_ranges([0] * len(lease.counts), lease.counts))
-
 
 def _read(q, k, v, keys, values, past, scaling: float) -> torch.Tensor:
     """One context's new tokens [1, H, n, D] over its past and causally over themselves -> [n, H, D]."""
     own, own_weight = _flash(q, k, v, 0.0, True, scale=scaling)
-    pages, places = past
-    if not len(pages):
+    if not past:
         return own[0].transpose(0, 1)
-    old_k, old_v = (held[pages, :, places].transpose(0, 1)[None] for held in (keys, values))
+    old_k, old_v = (torch.cat([held[page, :, :count] for page, count in past], 1)[None] for held in (keys, values))
     old, old_weight = _flash(q, old_k, old_v, 0.0, False, scale=scaling)
     share = torch.sigmoid(old_weight - own_weight).to(own.dtype)[..., None]  # exp(a) / (exp(a) + exp(b))
     return torch.lerp(own, old, share)[0].transpose(0, 1)
@@ -88,7 +81,7 @@ class _Parts:
         rows = np.repeat(np.arange(len(leases)), depth)
         order = np.argsort(pages, kind="stable")
         number, first, sharers = np.unique(pages[order], return_index=True, return_counts=True)
-        width = 1 << np.ceil(np.log2(sharers)).astype(np.int64)
+        width = 8 ** np.ceil(np.log2(sharers) / 3).astype(np.int64)
         self.calls: list[tuple] = []
         part = np.empty(len(pages), np.int64)
         total = 0
