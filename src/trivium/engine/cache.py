@@ -75,20 +75,28 @@ class Lease:
 class Cache:
     """Room for `tokens` tokens of any contexts, at most `slots` of them running at once, each of at most `context`.
 
-    `keys[layer]`, `values[layer]`: [pages, Hkv, PAGE, D]. All was computed under the engine's present weights: a new
-    version clears it, so that every prefix is of one version and law 4 holds for every token. Memory is taken from the
-    system when it is first written, and never more than these pages: whoever does not fit waits, and what nobody has
-    used for longest goes first.
+    `keys[layer]`, `values[layer]`: [pages, Hkv, PAGE, D] of `dtype` on `device`. All was computed under the engine's present
+    weights: a new version clears it, so that every prefix is of one version and law 4 holds for every token. Memory of a CPU is
+    taken from the system when it is first written, and never more than these pages: whoever does not fit waits, and what
+    nobody has used for longest goes first.
     """
 
-    def __init__(self, config, slots: int, context: int, dtype: torch.dtype, tokens: int | None = None) -> None:
+    def __init__(
+        self,
+        config,
+        slots: int,
+        context: int,
+        dtype: torch.dtype,
+        tokens: int | None = None,
+        device: torch.device = torch.device("cpu"),
+    ) -> None:
         head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        self.context = context
+        self.context, self.dtype, self.device = context, dtype, device
         self.size = -(-(tokens or slots * context) // PAGE) + 2 * slots  # each context leaves two pages half full
         self.group = config.num_attention_heads // config.num_key_value_heads  # query heads that share keys
         shape = (self.size, config.num_key_value_heads, PAGE, head)
-        self.keys = [_zeros(shape, dtype) for _ in range(config.num_hidden_layers)]
-        self.values = [_zeros(shape, dtype) for _ in range(config.num_hidden_layers)]
+        self.keys = [_zeros(shape, dtype, device) for _ in range(config.num_hidden_layers)]
+        self.values = [_zeros(shape, dtype, device) for _ in range(config.num_hidden_layers)]
         self.leased = np.zeros(slots, bool)
         self.reused = 0
         self.computed = 0
@@ -250,7 +258,11 @@ def _writable(page: Page, count: int) -> bool:
     return count == len(page.tokens) < PAGE and not page.open and page.parent is not None
 
 
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    """Zeros whose memory the system gives when it is first written (torch.zeros writes all of it at once)."""
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """On a CPU zeros whose memory the system gives when it is first written (torch.zeros writes all of it at once); elsewhere
+    the same shape with a head's pages behind each other, as FlexAttention reads them."""
+    if device.type != "cpu":
+        pages, heads, *rest = shape
+        return torch.zeros((heads, pages, *rest), dtype=dtype, device=device).transpose(0, 1)
     size = int(np.prod(shape)) * dtype.itemsize
     return torch.from_numpy(np.zeros(size, np.uint8)).view(dtype).view(shape)

@@ -45,8 +45,9 @@ class Engine:
         version: int = 0,
     ) -> None:
         self.network = model if isinstance(model, Network) else Network.load(model)
-        if self.network.head.weight.device.type != "cpu":
-            raise Unsupported(f"this engine has no attention kernel for {self.network.head.weight.device}; it runs on the CPU")
+        weight = self.network.head.weight
+        if weight.device.type not in ("cpu", "cuda"):
+            raise Unsupported(f"this engine has no attention kernel for {weight.device}; it runs on a CPU or a CUDA device")
         self.renderer = renderer or Renderer.load(model)
         self.name, self.version = name, version
         limit = getattr(self.network.config, "max_position_embeddings", context)
@@ -55,7 +56,7 @@ class Engine:
         if memory is not None and memory < context:
             raise InputError(f"a memory of {memory} tokens does not hold one context of {context}")
         self.slots = slots
-        self.cache = Cache(self.network.config, slots, context, self.network.head.weight.dtype, memory)
+        self.cache = Cache(self.network.config, slots, context, weight.dtype, memory, weight.device)
         self._waiting: list[Request] = []
         self._running: list[Request] = []
         self._driver: asyncio.Task | None = None
@@ -95,8 +96,8 @@ class Engine:
     @torch.inference_mode()
     def score(self, tokens: Sequence[int]) -> torch.Tensor:
         """Logprobs float32 [len - 1] of each token of a probe given those before it, as this engine computes them."""
-        run = torch.tensor(list(tokens))
-        scratch = Cache(self.network.config, 1, len(tokens), self.network.head.weight.dtype)
+        run = torch.tensor(list(tokens), device=self.cache.device)
+        scratch = Cache(self.network.config, 1, len(tokens), self.cache.dtype, device=self.cache.device)
         view = Contexts(scratch, [scratch.lease(list(tokens), 0)], [list(tokens)])
         hidden = self.network.hidden(run, view.positions, view)
         return self.network.logprobs(hidden[:-1], run[1:])[0]
@@ -157,7 +158,7 @@ class Engine:
 
     def _forward(self, batch: list[Request], parts: list[list[int]]) -> None:
         view = Contexts(self.cache, [request.lease for request in batch], parts)
-        run = torch.tensor([token for part in parts for token in part])
+        run = torch.tensor([token for part in parts for token in part], device=self.cache.device)
         hidden = self.network.hidden(run, view.positions, view)
         last = torch.tensor([len(part) for part in parts]).cumsum(0) - 1
         ready = [row for row, request in enumerate(batch) if not request.lacks]
@@ -165,7 +166,7 @@ class Engine:
             self._draw([batch[row] for row in ready], hidden[last[ready]])
 
     def _draw(self, batch: list[Request], hidden: torch.Tensor) -> None:
-        draws = torch.tensor([request.draw for request in batch], dtype=torch.float64)
+        draws = torch.tensor([request.draw for request in batch], dtype=torch.float64, device=self.cache.device)
         drawn = sample(self.network.logits(hidden), [request.sampling for request in batch], draws)
         for request, token, logprob, kept in zip(batch, *(x.tolist() for x in drawn), strict=True):
             request.hear(token, logprob, kept, self.version)

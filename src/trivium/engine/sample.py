@@ -18,12 +18,12 @@ def sample(
     temperature, whatever truncation left of it (law 4); greedy (temperature 0) records it at temperature 1.
     """
     warm = [s.temperature or 1.0 for s in samplings]
-    scaled = logits if all(t == 1.0 for t in warm) else logits / torch.tensor(warm)[:, None]
+    scaled = logits if all(t == 1.0 for t in warm) else logits / torch.tensor(warm, device=logits.device)[:, None]
     top = scaled.amax(-1, keepdim=True)
     mass = (scaled - top).exp_()
     sums = _running(mass)
     whole = sums[:, -1]
-    kept = torch.ones(len(samplings))
+    kept = torch.ones(len(samplings), device=logits.device)
     if cut := [row for row, s in enumerate(samplings) if s.top_k or s.top_p < 1]:
         for row in cut:
             mass[row] = _truncate(mass[row], samplings[row])
@@ -49,7 +49,7 @@ def _running(mass: torch.Tensor) -> torch.Tensor:
 
 def _invert(mass: torch.Tensor, sums: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
     """The token at which the running sum of mass [B, V] passes its share `draws` of all of it; int64 [B]."""
-    rows = torch.arange(len(mass))
+    rows = torch.arange(len(mass), device=mass.device)
     wanted = draws * sums[:, -1]
     block = _passes(sums, wanted)
     before = torch.where(block > 0, sums[rows, block - 1], 0.0)

@@ -1,0 +1,83 @@
+"""Attention over pages on a CUDA device: torch's FlexAttention, which reads a context's pages where they lie.
+
+All pages are one long run of keys; a block of it is a page. The block mask says which pages a context reads, the mask itself
+what of them: tokens that count for this context, at or left of the query. On a CPU the same code runs uncompiled, so that
+it is tested without the device (it has not been run on one: docs/engine.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache as once
+
+import torch
+from torch.nn.attention.flex_attention import BlockMask, flex_attention
+
+from trivium.engine.cache import PAGE, Cache, Lease
+
+_QUERIES = 128  # of a block
+
+
+class Speakers:
+    """B contexts with one new token each."""
+
+    def __init__(self, cache: Cache, leases: Sequence[Lease]) -> None:
+        self._mask = block_mask(cache, leases, torch.tensor([[lease.length - 1] for lease in leases]))
+
+    def attend(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scaling: float) -> torch.Tensor:
+        """q [B, H, D] -> [B, H, D]."""
+        return _attend(q[:, :, None], keys, values, self._mask, scaling)[:, :, 0]
+
+
+class Reader:
+    """A context with several new tokens; `past`: the pages that it held before them, and how many tokens of each."""
+
+    def __init__(self, cache: Cache, lease: Lease, past: Sequence[tuple[int, int]]) -> None:
+        begin = sum(count for _, count in past)
+        self._mask = block_mask(cache, [lease], torch.arange(begin, lease.length)[None])
+
+    def attend(self, q, k, v, keys, values, scaling: float) -> torch.Tensor:
+        """q [1, H, n, D] over the context's pages, where k and v stand already -> [n, H, D]."""
+        return _attend(q, keys, values, self._mask, scaling)[0].transpose(0, 1)
+
+
+def block_mask(cache: Cache, leases: Sequence[Lease], at: torch.Tensor) -> BlockMask:
+    """What queries at the positions `at` int64 [B, n] of their contexts see of all pages."""
+    count = torch.zeros(len(leases), cache.size, dtype=torch.int64)
+    start = torch.zeros(len(leases), cache.size, dtype=torch.int64)
+    for row, lease in enumerate(leases):
+        counts = torch.tensor(lease.counts)
+        count[row, lease.numbers], start[row, lease.numbers] = counts, counts.cumsum(0) - counts
+    whole = (count == PAGE) & (start + PAGE - 1 <= at.amin(1, keepdim=True))  # every query sees all of it: nothing to mask
+    some = (count > 0) & ~whole
+    count, start, at = (x.to(cache.device) for x in (count, start, at))
+
+    def seen(row, head, query, key):
+        page, place = key // PAGE, key % PAGE
+        return (place < count[row, page]) & (start[row, page] + place <= at[row, query])
+
+    blocks = -(-at.shape[1] // _QUERIES)
+    lists = [x.to(cache.device) for pages in (some, whole) for x in _listed(pages, blocks)]
+    lengths = (at.shape[1], cache.size * PAGE)
+    return BlockMask.from_kv_blocks(
+        *lists, BLOCK_SIZE=(_QUERIES, PAGE), mask_mod=seen, seq_lengths=lengths, compute_q_blocks=False
+    )
+
+
+def _listed(pages: torch.Tensor, blocks: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Chosen pages bool [B, P] as FlexAttention has them: how many, int32 [B, 1, blocks], and they first, [B, 1, blocks, P]."""
+    number = pages.sum(1, dtype=torch.int32)
+    first = pages.int().argsort(dim=1, descending=True, stable=True).int()
+    spread = lambda x: x[:, None, None].expand(-1, 1, blocks, *x.shape[1:]).contiguous()  # noqa: E731
+    return spread(number), spread(first)
+
+
+def _attend(q, keys, values, mask: BlockMask, scaling: float) -> torch.Tensor:
+    """q [B, H, n, D] over pages [P, Hkv, PAGE, D], which on a CUDA device lie as [Hkv, P, PAGE, D]: nothing is copied."""
+    keys, values = (held.transpose(0, 1).flatten(1, 2)[None] for held in (keys, values))
+    return _kernel(q.device.type)(q, keys, values, block_mask=mask, scale=scaling, enable_gqa=True)
+
+
+@once
+def _kernel(device: str):
+    return torch.compile(flex_attention, dynamic=True) if device == "cuda" else flex_attention

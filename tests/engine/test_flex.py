@@ -1,0 +1,99 @@
+"""The CUDA device's kernel, run uncompiled on the CPU: it computes what the CPU's kernel computes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import pytest
+import torch
+from torch.nn.attention.flex_attention import create_block_mask
+
+from trivium.engine import Engine, flex, products, view
+from trivium.engine.cache import PAGE, Cache
+from trivium.engine.flex import block_mask
+from trivium.engine.view import Contexts
+from trivium.nn import Network
+from trivium.policy import View
+from trivium.trace import Sampling
+
+
+@pytest.fixture(scope="module")
+def net(tiny_model) -> Network:
+    return Network.load(tiny_model)
+
+
+def lives(net: Network, kernel) -> list[torch.Tensor]:
+    """Three contexts over several steps: a shared prompt, one context that leaves it inside a page, long and short runs."""
+    cache = Cache(net.config, slots=3, context=6 * PAGE, dtype=torch.float32)
+    dice = random.Random(3)
+    prompt = dice.choices(range(256), k=PAGE + 70)
+    tokens = [prompt + [1], prompt + [2], prompt[: PAGE + 40] + [3] * 5]
+    leases, found = [], []
+    for context in tokens:  # the first reads all, the others what they do not share
+        leases.append(cache.lease(context, 3 * PAGE))
+        found.append(forward(net, cache, leases[-1:], [context[leases[-1].length :]], kernel))
+    for lengths in ((1, 1, 1), (1, 2 * PAGE + 30, 7), (1, 1, 40), (1, 1, 1)):
+        new = sorted((dice.choices(range(256), k=n) for n in lengths), key=len)
+        found.append(forward(net, cache, leases, new, kernel))
+    return found
+
+
+def forward(net, cache, leases, tokens, kernel) -> torch.Tensor:
+    seen = Contexts(cache, leases, tokens, kernel)
+    with torch.inference_mode():
+        return net.hidden(torch.tensor([token for new in tokens for token in new]), seen.positions, seen)
+
+
+def test_both_kernels_give_the_same_hidden_states(net):
+    for one, other in zip(lives(net, products), lives(net, flex), strict=True):
+        assert torch.allclose(one, other, atol=2e-5)
+
+
+def test_the_pages_listed_are_those_that_the_mask_lets_through(net):
+    cache = Cache(net.config, slots=2, context=4 * PAGE, dtype=torch.float32)
+    prompt = list(range(200))
+    leases = [cache.lease(prompt + [n], PAGE) for n in (1, 2)]
+    for lease, n in zip(leases, (1, 2), strict=True):
+        cache.extend(lease, (prompt + [n])[lease.length :])
+    at = torch.tensor([[lease.length - 1] for lease in leases])
+    ours = block_mask(cache, leases, at)
+    asked = create_block_mask(ours.mask_mod, 2, None, 1, cache.size * PAGE, device="cpu", BLOCK_SIZE=(128, PAGE))
+    assert torch.equal(ours.to_dense().bool(), asked.to_dense().bool())
+    assert ours.full_kv_num_blocks.flatten().tolist() == [1, 1]
+
+
+def test_an_engine_on_this_kernel_says_what_the_other_says(net, renderer, monkeypatch):
+    tokens = random.Random(4).choices(range(256), k=PAGE + 20)
+
+    def spoken() -> list:
+        engine = Engine(net, renderer=renderer, slots=4, context=400)
+        asked = [View(tokens, (), (), (0, 0, sample, 0)) for sample in range(3)]
+
+        async def all_of_them():
+            return await asyncio.gather(*(engine.speak(one, Sampling(max_tokens=12)) for one in asked))
+
+        return asyncio.run(all_of_them())
+
+    usual = spoken()
+    monkeypatch.setattr(view, "products", flex)
+    for one, other in zip(usual, spoken(), strict=True):
+        assert one.tokens == other.tokens
+        assert torch.allclose(torch.tensor(one.logprobs), torch.tensor(other.logprobs), atol=2e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here: the compiled kernel has not been run")
+def test_on_a_device_the_compiled_kernel_agrees_with_the_learner(tiny_model, renderer):
+    net = Network.load(tiny_model, device="cuda")
+    tokens = random.Random(5).choices(range(256), k=PAGE + 20)
+    reply = asyncio.run(Engine(net, renderer=renderer, slots=4, context=400).speak(
+        View(tokens, (), (), (0, 0, 0, 0)), Sampling(max_tokens=12)
+    ))  # fmt: skip
+    whole = torch.tensor([*tokens, *reply.tokens], device="cuda")
+    from trivium.nn import Packed
+
+    packed = Packed([len(whole)])
+    with torch.inference_mode():
+        hidden = net.hidden(whole, packed.positions.cuda(), packed)
+        wanted = net.logprobs(hidden[:-1], whole[1:])[0][-len(reply.tokens) :].cpu()
+    assert torch.allclose(wanted, torch.tensor(reply.logprobs), atol=1e-3)
