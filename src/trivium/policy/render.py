@@ -50,6 +50,7 @@ class Renderer:
         self._dialect = dialect
         self.stop_tokens: tuple[int, ...] = tuple(dialect.get_stop_token_ids())
         self.encode = lru_cache(1 << 16)(self._encode)
+        self._bridge = lru_cache(64)(self._bridged)  # a harness asks how long a continuation is, and then for it
         self._check_bridge()
 
     @classmethod
@@ -77,11 +78,13 @@ class Renderer:
         `results` are messages of role tool with `pieces` instead of content, or of role user with `content`. None when
         this template has to render the past again, which the harness records as a Restart.
         """
-        shown = [{**result, "content": _WORD} if "pieces" in result else result for result in results]
-        bridged = self._dialect.bridge_to_next_turn(list(prompt), list(reply), shown)
+        bridged = self._bridge(tuple(prompt), tuple(reply), json.dumps([_shown(result) for result in results]))
         if bridged is None or bridged.token_ids[: len(prompt) + len(reply)] != [*prompt, *reply]:
             return None
         return self._place(bridged, len(prompt) + len(reply), results)
+
+    def _bridged(self, prompt: tuple[int, ...], reply: tuple[int, ...], shown: str):
+        return self._dialect.bridge_to_next_turn(list(prompt), list(reply), json.loads(shown))
 
     def _place(self, bridged, start: int, results: Sequence[Message]) -> list[Placed]:
         placed: list[Placed] = []
@@ -138,6 +141,12 @@ def _model_type(model: str | Path) -> str:
         return AutoConfig.from_pretrained(str(model)).model_type
     except (OSError, ValueError):
         return ""
+
+
+def _shown(result: Message) -> Message:
+    """A result as the template is rendered with it: one word in the place of its pieces."""
+    rest = {key: value for key, value in result.items() if key != "pieces"}
+    return {**rest, "content": _WORD} if "pieces" in result else rest
 
 
 def _readable(message: Message) -> Message:
