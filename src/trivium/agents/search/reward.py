@@ -16,10 +16,11 @@ _HANDLE = re.compile(r"#\d+")
 
 @dataclass(frozen=True, slots=True)
 class SearchReward:
-    """r = clamp(0.7 F_β + 0.3 r_traj + 1.0 r_fa - p_prune - p_turn, ε, r_pre), r_pre the sum before penalties.
+    """r = clamp(0.7 F_β + 0.3 r_traj + 1.0 r_fa - p_prune - p_turn - p_repeat, ε, r_pre), r_pre the sum before penalties.
 
-    An episode that did not finish (window, turns, a cut answer) is worth 0, less than any that did. The weights of the
-    last three terms are the report's; a term is left out (0) only to see what it is for.
+    p_repeat is ours: 0.1 for each handle that an answer says after it began to repeat itself, at most 0.5. An episode that
+    did not finish (window, turns, a cut answer) is worth 0, less than any that did. The weights of r_traj, r_fa and
+    p_prune are the report's; a term is left out (0) only to see what it is for.
     """
 
     beta: float = 4.0
@@ -36,9 +37,11 @@ class SearchReward:
             "answer_found": float(answer_found(episode)),
             "prune_penalty": streak_penalty(call.name == "prune_chunks" for call in thread.calls),
             "turn_penalty": turn_penalty(thread.turns),
+            "repeat_penalty": min(0.5, 0.1 * repeated(thread)),
         }
         before = 0.7 * parts["f_beta"] + self.trajectory * parts["trajectory_recall"] + self.answer * parts["answer_found"]
-        after = max(FLOOR, min(before, before - self.pruning * parts["prune_penalty"] - parts["turn_penalty"]))
+        penalty = self.pruning * parts["prune_penalty"] + parts["turn_penalty"] + parts["repeat_penalty"]
+        after = max(FLOOR, min(before, before - penalty))
         reward = after if thread.stop and thread.stop.reason == "finished" else 0.0
         return {"reward": reward, **parts, **measures(episode, returned)}
 
@@ -85,6 +88,11 @@ def cited(thread: Thread) -> list[str]:
             break
         found[handle] = None
     return list(found)
+
+
+def repeated(thread: Thread) -> int:
+    """Handles that an answer says after it has ended by repeating itself, the first repetition included."""
+    return len(_HANDLE.findall(thread.answer)) - len(cited(thread))
 
 
 def returned_documents(episode: Episode) -> list[str]:
