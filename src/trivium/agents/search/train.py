@@ -77,11 +77,11 @@ def check(recipe: Search) -> None:
 
 
 def _walk(rank: Rank, recipe: Search, watch: Callable[[], Any]) -> None:
-    with watch() if rank.first else _Silent() as watcher:
+    with watch() if rank.first else Silent() as watcher:
         asyncio.run(_Line(rank, recipe, watcher).walk())
 
 
-class _Silent:
+class Silent:
     """The Watcher of all ranks but the first."""
 
     def __enter__(self):
