@@ -41,6 +41,10 @@ def test_what_a_reward_lacks():
     assert parts("curriculum").scorer(3) == SearchReward(beta=4.0)
 
 
+def test_on_real_passages_beta_stays_at_4():
+    assert [Parts(Search(corpus="somewhere", steps=4)).scorer(step) for step in (0, 3)] == [SearchReward(beta=4.0)] * 2
+
+
 @pytest.mark.parametrize("without", PARTS)
 def test_all_are_judged_alike(without):
     assert parts(without).judge == SearchReward(beta=2.0)

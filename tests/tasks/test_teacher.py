@@ -171,6 +171,21 @@ def test_where_queries_may_quote_it_does():
     assert teacher.next(task, messages)["content"] == " #4 #2 #6"
 
 
+def test_where_queries_may_quote_it_errs_by_a_search_and_a_few_lines_too_many():
+    task = Task("q", "Which tree?", {"gold": ["a"], "chain": [{"subject": "Oak", "keyword": "", "object": "Oak", "after": -1}]})
+    messages = [{"role": "system", "content": BRIEF + QUOTES}, {"role": "user", "content": task.prompt}]
+    first = Teacher(Imperfection.none()).next(task, messages)
+    shown = "".join(f"{name}: a tree. #{n}\n" for n, name in enumerate(("Ash", "Oak", "Elm", "Fir", "Yew", "Bay"), 1))
+    messages += [first, {"role": "tool", "content": shown}]
+    assert Teacher(Imperfection.none()).next(task, messages)["content"] == " #2"
+    more = calls([Teacher(replace(Imperfection.none(), two_calls=1.0)).next(task, messages)])
+    assert more[0][0]["arguments"] == {"query": " #0 #2"}
+    wide = Teacher(replace(Imperfection.none(), over_include=1.0))
+    assert {wide.next(task, messages, n)["content"] for n in range(40)} == {
+        " #2 #1", " #2 #1 #3", " #2 #1 #3 #4", " #2 #1 #3 #4 #5"
+    }  # fmt: skip
+
+
 def test_a_task_without_a_chain_is_refused():
     with pytest.raises(InputError, match="no chain"):
         Teacher().next(Task("q", "Who?", {"gold": ["d"]}), [])

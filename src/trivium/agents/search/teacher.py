@@ -38,9 +38,9 @@ class Imperfection:
     """How often the teacher errs. Each is a chance: the first two per episode, the others per turn that could.
 
     forget        of stopping before the last hop of a task that has several
-    over_include  of returning one or two lines that support nothing
+    over_include  of returning one or two lines that support nothing; up to four where queries quote
     prune         of pruning once more than half of the window is used; 0 for a harness that has no such tool
-    two_calls     of searching in two ways at once where one search would do
+    two_calls     of searching in two ways at once where one search would do; where queries quote, of searching once more
     sloppy_query  of searching with the question's own words, or a keyword without a name, before searching well
     """
 
@@ -111,7 +111,7 @@ class _Turn:
         self.used = _share(shown)
         whole = random.Random(f"teacher {teacher.seed} {task.id} {sample}")
         self.forgets = whole.random() < self.how.forget
-        self.extra = whole.choice((1, 2)) if whole.random() < self.how.over_include else 0
+        self.extra = whole.choice((1, 2, 3, 4) if self.quotes else (1, 2)) if whole.random() < self.how.over_include else 0
         self.now = random.Random(f"teacher {teacher.seed} {task.id} {sample} {self.number}")
         self.goal = self._goal()
         self.found: dict[int, str] = {}
@@ -155,7 +155,8 @@ class _Turn:
         if len(calls) == 1 and not _page(self.chain[ready[0]]) and self._chance(self.how.two_calls):
             second = _Call("search_corpus", self.chain[ready[0]]["subject"])
             calls += [second] if second not in calls else []
-        return calls
+        further = self.quotes and not ready and self._chance(self.how.two_calls)
+        return [wanted] if further and (wanted := self._search(0)) else calls
 
     def _search(self, index: int) -> _Call | None:
         """The next untried way to find a link: by keyword, by other words for it, by name alone.
