@@ -33,14 +33,14 @@ def lives(net: Network, kernel) -> list[torch.Tensor]:
     for context in tokens:  # the first reads all, the others what they do not share
         leases.append(cache.lease(context, 3 * PAGE))
         found.append(forward(net, cache, leases[-1:], [context[leases[-1].length :]], kernel))
-    for lengths in ((1, 1, 1), (1, 2 * PAGE + 30, 7), (1, 1, 40), (1, 1, 1)):
+    for lengths in ((1, 1, 1), (1, 2 * PAGE + 30, 7), (1, 3, 40), (2, 2, 4), (1, 1, 1)):
         new = sorted((dice.choices(range(256), k=n) for n in lengths), key=len)
         found.append(forward(net, cache, leases, new, kernel))
     return found
 
 
 def forward(net, cache, leases, tokens, kernel) -> torch.Tensor:
-    seen = Contexts(cache, leases, tokens, kernel)
+    seen = Contexts(cache, leases, tokens, sum(len(new) < 5 for new in tokens), kernel)
     with torch.inference_mode():
         return net.hidden(torch.tensor([token for new in tokens for token in new]), seen.positions, seen)
 

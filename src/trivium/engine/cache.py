@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -64,12 +65,24 @@ class Lease:
         self.length += count
         page.users += 1
 
+    @property
+    def room(self) -> int:
+        """Tokens that the page it writes takes and is not yet full: only those may be retracted."""
+        return PAGE - 1 - len(self.writes.tokens) if self.writes else 0
+
     def drop(self) -> Page:
         """Without its last page."""
         page = self.pages.pop()
         self.numbers.pop()
         self.length -= self.counts.pop()
         return page
+
+
+class Row(NamedTuple):
+    """What one query sees: pages by their numbers, and how many tokens of each count."""
+
+    numbers: list[int]
+    counts: list[int]
 
 
 class Cache:
@@ -159,6 +172,13 @@ class Cache:
             done += take
         self.computed += len(tokens)
         return numbers, places
+
+    def retract(self, lease: Lease, count: int) -> None:
+        """The last tokens were guessed wrong. They stand in the page that the lease writes (`Lease.room`)."""
+        if count:
+            del lease.writes.tokens[-count:]
+            lease.counts[-1] -= count
+            lease.length -= count
 
     def release(self, lease: Lease) -> None:
         """Its request is done; what it holds stays until somebody needs the room."""

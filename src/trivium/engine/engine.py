@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 import torch
 
 from trivium.engine.cache import WORTH, Cache
+from trivium.engine.drafts import Drafts
 from trivium.engine.request import Request
 from trivium.engine.sample import sample
 from trivium.engine.view import Contexts
@@ -23,6 +25,7 @@ from trivium.policy import Renderer, Reply, View
 from trivium.trace import Sampling
 
 _TOKENS = 1024  # read in one forward pass: what fits the caches of a small machine
+_GUESSES = 7  # tokens of a reply that one pass checks beyond the one it computes
 
 
 class Engine:
@@ -60,6 +63,7 @@ class Engine:
         self._waiting: list[Request] = []
         self._running: list[Request] = []
         self._driver: asyncio.Task | None = None
+        self.drafts = Drafts()
 
     async def speak(self, view: View, sampling: Sampling) -> Reply:
         """One reply. Raises PolicyError when the view and its reply do not fit the engine's context."""
@@ -88,6 +92,7 @@ class Engine:
             request.lease = None
         self._waiting[:0], self._running = self._running, []
         self.cache.clear()
+        self.drafts.clear()
 
     def digest(self) -> str:
         """Of the tensors that this engine really holds (law 10)."""
@@ -117,13 +122,17 @@ class Engine:
 
     @torch.inference_mode()
     def _step(self) -> None:
-        """Admit who waits; compute one pass of what is lacking; one token for everybody who then lacks nothing."""
+        """Admit who waits; compute one pass of what is lacking and guessed to follow; draw for all who then lack nothing."""
         self._drop_cancelled()
         self._admit()
         speak = [request for request in self._running if request.lacks == 1]
         read, parts = self._readers()
         if speak or read:
-            self._forward([*speak, *read], [*(request.tokens[-1:] for request in speak), *parts])
+            said = [[request.tokens[-1], *self._guesses(request)] for request in speak]
+            self._forward([*speak, *read], [*said, *parts], len(speak))
+
+    def _guesses(self, request: Request) -> list[int]:
+        return self.drafts.guess(request.tokens, min(_GUESSES, request.grow - 1, request.lease.room - 1))
 
     def _admit(self) -> None:
         """Those who wait, in their order, as long as slots and pages last. Who shares more with another that is still
@@ -147,29 +156,43 @@ class Engine:
         """Requests that lack more than a token, first come first served, and what of it this pass computes."""
         room, readers, parts = _TOKENS, [], []
         for request in self._running:
-            if (lacks := request.lacks) > 1 and room > 2:
-                # a rest of one token is left with the last that is not: a row of one token is a speaker's
-                part = min(lacks, room) - (lacks - room == 1)
+            if request.lacks > 1 and room:
                 start = request.lease.length
                 readers.append(request)
-                parts.append(request.tokens[start : start + part])
-                room -= part
+                parts.append(request.tokens[start : start + room])
+                room -= len(parts[-1])
         return readers, parts
 
-    def _forward(self, batch: list[Request], parts: list[list[int]]) -> None:
-        view = Contexts(self.cache, [request.lease for request in batch], parts)
+    def _forward(self, batch: list[Request], parts: list[list[int]], speakers: int) -> None:
+        view = Contexts(self.cache, [request.lease for request in batch], parts, speakers)
         run = torch.tensor([token for part in parts for token in part], device=self.cache.device)
         hidden = self.network.hidden(run, view.positions, view)
-        last = torch.tensor([len(part) for part in parts]).cumsum(0) - 1
-        ready = [row for row, request in enumerate(batch) if not request.lacks]
-        if ready:
-            self._draw([batch[row] for row in ready], hidden[last[ready]])
+        turns, rows, end = [], [], 0  # whose turn it is to draw, and where in the run
+        for number, (request, part) in enumerate(zip(batch, parts, strict=True)):
+            end += len(part)
+            if number < speakers or not request.lacks:
+                guesses = part[1:] if number < speakers else []
+                turns.append((request, guesses))
+                rows += range(end - len(guesses) - 1, end)
+        if turns:
+            self._draw(turns, hidden[rows])
 
-    def _draw(self, batch: list[Request], hidden: torch.Tensor) -> None:
-        draws = torch.tensor([request.draw for request in batch], dtype=torch.float64, device=self.cache.device)
-        drawn = sample(self.network.logits(hidden), [request.sampling for request in batch], draws)
-        for request, token, logprob, kept in zip(batch, *(x.tolist() for x in drawn), strict=True):
-            request.hear(token, logprob, kept, self.version)
+    def _draw(self, turns: list[tuple[Request, list[int]]], hidden: torch.Tensor) -> None:
+        """A token for each request and another for each guess that came true; hidden [requests and guesses, width]."""
+        draws = [draw for request, guesses in turns for draw in request.draws[request.drawn :][: len(guesses) + 1]]
+        draws = torch.tensor(draws, dtype=torch.float64, device=self.cache.device)
+        samplings = [request.sampling for request, guesses in turns for _ in range(len(guesses) + 1)]
+        drawn = zip(*(x.tolist() for x in sample(self.network.logits(hidden), samplings, draws)), strict=True)
+        for request, guesses in turns:
+            wrong = len(guesses)
+            for guess, (token, logprob, kept) in zip([*guesses, None], list(islice(drawn, wrong + 1)), strict=True):
+                request.hear(token, logprob, kept, self.version)
+                self.drafts.hear(request.tokens)
+                if token != guess or request.ended(self.renderer.stop_tokens):
+                    break
+                wrong -= 1
+                self.drafts.right += 1
+            self.cache.retract(request.lease, wrong)
             if request.ended(self.renderer.stop_tokens):
                 self._finish(request)
 

@@ -13,16 +13,16 @@ from functools import cache as once
 import torch
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from trivium.engine.cache import PAGE, Cache, Lease
+from trivium.engine.cache import PAGE, Cache, Lease, Row
 
 _QUERIES = 128  # of a block
 
 
 class Speakers:
-    """B contexts with one new token each."""
+    """B queries, each with pages of its own."""
 
-    def __init__(self, cache: Cache, leases: Sequence[Lease]) -> None:
-        self._mask = block_mask(cache, leases, torch.tensor([[lease.length - 1] for lease in leases]))
+    def __init__(self, cache: Cache, seen: Sequence[Row]) -> None:
+        self._mask = block_mask(cache, seen, torch.tensor([[sum(row.counts) - 1] for row in seen]))
 
     def attend(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scaling: float) -> torch.Tensor:
         """q [B, H, D] -> [B, H, D]."""
@@ -41,7 +41,7 @@ class Reader:
         return _attend(q, keys, values, self._mask, scaling)[0].transpose(0, 1)
 
 
-def block_mask(cache: Cache, leases: Sequence[Lease], at: torch.Tensor) -> BlockMask:
+def block_mask(cache: Cache, leases: Sequence[Lease | Row], at: torch.Tensor) -> BlockMask:
     """What queries at the positions `at` int64 [B, n] of their contexts see of all pages."""
     count = torch.zeros(len(leases), cache.size, dtype=torch.int64)
     start = torch.zeros(len(leases), cache.size, dtype=torch.int64)

@@ -13,8 +13,10 @@ from itertools import chain
 import numpy as np
 import torch
 
-from trivium.engine.cache import PAGE, Cache, Lease
+from trivium.engine.cache import PAGE, Cache, Lease, Row
 
+_WIDTHS = 2 ** np.arange(20)  # queries of a product: few different calls, and none much too wide
+_PLACED = 8  # up to this width a page is read where it lies, which pays for the calls; a wider product pays for a copy
 _GAP = 4  # pages of others read in passing, rather than beginning a new call behind them: a call costs as much
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # torch's own, with the log-sum-exp that it returns
 
@@ -37,34 +39,33 @@ class Reader:
 
 
 class Speakers:
-    """The pages of B contexts with one query each, arranged by how many share a page.
+    """The pages of B queries, arranged by how many share a page: a speaker's token and its guesses, contexts with one prompt.
 
-    `calls`: (pages, rows [m, S], mask) for one product each: m pages, S queries on each (the contexts that share it).
-    `table` int64 [B, P]: which (page, query) of all calls, laid end to end, are a context's parts; `absent` [B, P] fills
-    short rows.
+    `calls`: (pages, rows [m, S], mask) for one product each: m pages, S queries on each. `table` int64 [B, P]: which
+    (page, query) of all calls, laid end to end, are a query's parts; `absent` [B, P] fills short rows.
     """
 
-    def __init__(self, cache: Cache, leases: Sequence[Lease]) -> None:
-        depth = np.array([len(lease.numbers) for lease in leases])
-        pages = np.fromiter(chain.from_iterable(lease.numbers for lease in leases), np.int64, depth.sum())
-        counts = np.fromiter(chain.from_iterable(lease.counts for lease in leases), np.int64, depth.sum())
-        rows = np.repeat(np.arange(len(leases)), depth)
+    def __init__(self, cache: Cache, seen: Sequence[Row]) -> None:
+        depth = np.array([len(row.numbers) for row in seen])
+        pages = np.fromiter(chain.from_iterable(row.numbers for row in seen), np.int64, depth.sum())
+        counts = np.fromiter(chain.from_iterable(row.counts for row in seen), np.int64, depth.sum())
+        rows = np.repeat(np.arange(len(seen)), depth)
         order = np.argsort(pages, kind="stable")
         number, first, sharers = np.unique(pages[order], return_index=True, return_counts=True)
-        width = 8 ** np.ceil(np.log2(sharers) / 3).astype(np.int64)
+        width = _WIDTHS[np.searchsorted(_WIDTHS, sharers)]
         self.calls: list[tuple] = []
         part = np.empty(len(pages), np.int64)
         total = 0
         for size in np.unique(width):
             chosen = np.flatnonzero(width == size)
-            for run in _runs(number[chosen]) if size == 1 else [slice(0, len(chosen))]:
+            for run in _runs(number[chosen]) if size <= _PLACED else [slice(0, len(chosen))]:
                 mine = chosen[run]
                 call, of_pair, pairs = _call(number[mine], first[mine], sharers[mine], int(size), order, rows, counts)
                 part[pairs] = total + of_pair
                 total += call[1].numel()
                 hidden = torch.from_numpy(call[2].repeat(cache.group if size > 1 else 1, axis=1))[:, None]
                 self.calls.append((*call[:2], torch.zeros(hidden.shape, dtype=cache.dtype).masked_fill_(hidden, float("-inf"))))
-        table = np.zeros((len(leases), depth.max()), np.int64)
+        table = np.zeros((len(seen), depth.max()), np.int64)
         absent = np.arange(depth.max()) >= depth[:, None]
         table[~absent] = part
         self._table, self._absent = torch.from_numpy(table), torch.from_numpy(absent)[:, :, None, None]
@@ -93,8 +94,9 @@ def _call(number, first, sharers, wide, order, rows, counts):
     """One product's (pages, rows, mask); the place of each of its pairs among its parts; and which pairs those are."""
     lane = np.concatenate([np.arange(n) for n in sharers]) if wide > 1 else np.zeros(len(number), np.int64)
     pairs = order[np.repeat(first, sharers) + lane]
-    if wide == 1:  # read where they are, with whatever stands between
-        pages, line, height = slice(int(number[0]), int(number[-1]) + 1), number - number[0], int(number[-1] - number[0]) + 1
+    if wide <= _PLACED:  # read where they are, with whatever stands between
+        pages, height = slice(int(number[0]), int(number[-1]) + 1), int(number[-1] - number[0]) + 1
+        line = np.repeat(number - number[0], sharers)
     else:
         pages, line, height = torch.from_numpy(number), np.repeat(np.arange(len(number)), sharers), len(number)
     asked, seen = np.zeros((height, wide), np.int64), np.full((height, wide), PAGE)

@@ -54,11 +54,6 @@ class Request:
             return False
         return mine[: length + 1] == its[: length + 1]
 
-    @property
-    def draw(self) -> float:
-        """The uniform number that decides the next token."""
-        return float(self.draws[self.drawn])
-
     def hear(self, token: int, logprob: float, kept: float, version: int) -> None:
         self.tokens.append(token)
         self.logprobs.append(logprob)

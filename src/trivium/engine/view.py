@@ -1,7 +1,7 @@
 """What the tokens of one forward pass see: each its own context's pages, and of its own run what stands left of it.
 
-    token      a | b | c c c c | d d
-    context    A   B   C         D         first those with one new token (they speak), then the others (they read)
+    token      a | b b | c c c c | d d
+    context    A   B     C         D         first those who speak (a token, and what is guessed to follow), then those who read
 
 One interface, two kernels: `products` in plain torch on a CPU, `flex` (torch's FlexAttention) on a CUDA device.
 """
@@ -16,33 +16,38 @@ import numpy as np
 import torch
 
 from trivium.engine import flex, products
-from trivium.engine.cache import Cache, Lease
+from trivium.engine.cache import Cache, Lease, Row
 
 
 class Contexts:
-    """A view (nn.View) of `leases`, each with some new tokens: rows of one new token first, all in one run [N].
+    """A view (nn.View) of `leases`, each with some new tokens, the first `speakers` of them with few; all in one run [N].
 
     Extends the leases by those tokens; their keys and values are written layer by layer, before anyone looks.
     """
 
     def __init__(
-        self, cache: Cache, leases: Sequence[Lease], tokens: Sequence[Sequence[int]], kernel: ModuleType | None = None
+        self,
+        cache: Cache,
+        leases: Sequence[Lease],
+        tokens: Sequence[Sequence[int]],
+        speakers: int = 0,
+        kernel: ModuleType | None = None,
     ) -> None:
         kernel = kernel or (flex if cache.device.type == "cuda" else products)
         self._cache = cache
         lengths = [len(new) for new in tokens]
         starts = [lease.length for lease in leases]
         self.positions = torch.from_numpy(_ranges(starts, lengths)).to(cache.device)
-        self._speakers = sum(length == 1 for length in lengths)
-        first = self._speakers
-        pasts = [list(zip(lease.numbers, lease.counts, strict=True)) for lease in leases[first:]]
+        self._spoken = sum(lengths[:speakers])
+        pasts = [list(zip(lease.numbers, lease.counts, strict=True)) for lease in leases[speakers:]]
         where = [cache.extend(lease, new) for lease, new in zip(leases, tokens, strict=True)]
         places = (torch.tensor(list(chain.from_iterable(x))).to(cache.device) for x in zip(*where, strict=True))
         self._pages, self._places = places
-        self._speak = kernel.Speakers(cache, leases[:first]) if first else None
-        self._readers = [kernel.Reader(cache, lease, past) for lease, past in zip(leases[first:], pasts, strict=True)]
-        ends = np.cumsum(lengths)[first:].tolist()
-        self._runs = [slice(end - length, end) for end, length in zip(ends, lengths[first:], strict=True)]
+        rows = [row for lease, n in zip(leases[:speakers], lengths, strict=False) for row in _rows(lease, n)]
+        self._speak = kernel.Speakers(cache, rows) if rows else None
+        self._readers = [kernel.Reader(cache, lease, past) for lease, past in zip(leases[speakers:], pasts, strict=True)]
+        ends = np.cumsum(lengths)[speakers:].tolist()
+        self._runs = [slice(end - length, end) for end, length in zip(ends, lengths[speakers:], strict=True)]
 
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float) -> torch.Tensor:
         """q [1, H, N, D], k and v [1, Hkv, N, D] -> [1, N, H, D]."""
@@ -51,11 +56,17 @@ class Contexts:
         values[self._pages, :, self._places] = v[0].transpose(0, 1)
         out = torch.empty((q.shape[2], q.shape[1], q.shape[3]), dtype=q.dtype, device=q.device)
         if self._speak:
-            spoken = q[0, :, : self._speakers].transpose(0, 1)
-            out[: self._speakers] = self._speak.attend(spoken, keys, values, scaling)
+            spoken = q[0, :, : self._spoken].transpose(0, 1)
+            out[: self._spoken] = self._speak.attend(spoken, keys, values, scaling)
         for reader, run in zip(self._readers, self._runs, strict=True):
             out[run] = reader.attend(q[:, :, run], k[:, :, run], v[:, :, run], keys, values, scaling)
         return out[None]
+
+
+def _rows(lease: Lease, new: int) -> list[Row]:
+    """What each of a speaker's `new` last tokens sees: the lease's pages, of the last one what stands left of it and itself."""
+    last = lease.counts[-1]
+    return [Row(lease.numbers, [*lease.counts[:-1], last - after]) for after in reversed(range(new))]
 
 
 def _ranges(starts: Sequence[int], lengths: Sequence[int]) -> np.ndarray:
