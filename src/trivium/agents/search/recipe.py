@@ -87,8 +87,9 @@ class Search:
     penalty or weight on recall (β 0.5); both curricula; what the scripted teacher does wrong more often than right"""
     substeps: int = 2
     """optimizer updates a step"""
-    cap: float = 5.0
-    """largest ratio of new to old probability that CISPO learns with; above it the token is clipped"""
+    cap: float = 2.0
+    """largest ratio of new to old probability that CISPO learns with; above it the token is clipped. No report gives one: at 5
+    nothing was ever clipped here, at 2 some of a step's tokens are (docs/learning.md)"""
     lora: int = 0
     """rank of low-rank adapters to train in place of all weights; 0: all weights"""
     max_lag: int = 0
