@@ -84,9 +84,7 @@ def measure(documents: list[Document], queries: list[str], path: Path) -> dict[s
     busy = milliseconds(lambda query: corpus.search(query, 10, excluded[query]), queries, time.thread_time)
     lexical = milliseconds(lambda query: corpus._lexical(query, rows[query], CANDIDATES), queries, time.thread_time)
     dense = milliseconds(lambda query: corpus._dense(query, rows[query], CANDIDATES), queries, time.thread_time)
-    grep = milliseconds(
-        lambda word: corpus.grep(f"{word}[x-z]", timeout=10), [query.split()[0] for query in queries[:10]]
-    )
+    grep = milliseconds(lambda word: corpus.grep(f"{word}[x-z]", timeout=10), [query.split()[0] for query in queries[:10]])
     size = sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
     return {
         "chunks": len(corpus),

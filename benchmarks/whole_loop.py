@@ -9,13 +9,14 @@ was warmed up in this harness (`--model` gives one, else a short warm-up comes f
 one update a step at 1e-6 with CISPO, temperature 1, float32. Rewards are random numbers on both sides, so that every
 group teaches and the policy stays where it is.
 
-Ours comes first: two processes of one thread, data parallel. TRL (benchmarks/whole_loop_trl.py) then makes the same episodes:
-its model computes and samples every token, but a logits processor lets it sample only what our side sampled there, and its
-tools answer what ours did, in no time. So episodes, turns and tokens are equal but for how a text is cut into tokens between
-two passages; `strayed` counts replies that were not on record and were sampled freely. TRL generates as it does without vLLM:
-transformers' generate on a left-padded batch of all live episodes. Given to it beyond its defaults: float32 (bfloat16 is
-slower here), no gradient checkpointing, replies capped at 96 tokens rather than at a whole completion, a chat template
-without schemas (our prompts' tokens), the better of two processes of one thread and one of two, by a probe.
+Ours comes first: two processes of one thread, data parallel; `unguessed` is the same without the engine's guesses
+(engine/drafts.py). TRL (benchmarks/whole_loop_trl.py) then makes the same episodes: its model computes and samples every
+token, but a logits processor lets it sample only what our side sampled there, and its tools answer what ours did, in no
+time. So episodes, turns and tokens are equal but for how a text is cut into tokens between two passages; `strayed` counts
+replies that were not on record and were sampled freely. TRL generates as it does without vLLM: transformers' generate on a
+left-padded batch of all live episodes. Given to it beyond its defaults: float32 (bfloat16 is slower here), no gradient
+checkpointing, replies capped at 96 tokens rather than at a whole completion, a chat template without schemas (our prompts'
+tokens), the better of two processes of one thread and one of two, by a probe.
 
 A token is read when it stands in an episode at its end, however often it was computed. The first step of a side is not
 counted. `speedup_vs_trl` is of episodes a minute by the wall clock, `speedup_cpu` of episodes a CPU second, which other
@@ -51,8 +52,12 @@ def recipe(model: str, groups: int, steps: int):
 # --- our side: `launch` gives each process a rank
 
 
-def ours(rank, model: str, groups: int, steps: int, folder: str) -> None:
+def ours(rank, model: str, groups: int, steps: int, folder: str, guesses: bool = True) -> None:
     """The loop of loops.rl on this rank's share; what it took goes into a file of the folder."""
+    if not guesses:
+        from trivium.engine import engine
+
+        engine._GUESSES = 0
     found, episodes = asyncio.run(_loop(rank, model, groups, steps))
     Path(folder, f"ours-{rank.number}").write_text(json.dumps(found))
     renderer = recipe(model, groups, steps).renderer
@@ -176,11 +181,14 @@ def measure(model: str, groups: int, steps: int, trl_python: str | None) -> dict
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        launch(ours, 2, model, groups, steps + WARM, temporary)
-        made = [json.loads((folder / f"ours-{n}").read_text()) for n in range(2)]
-        found = {"groups": groups, "size": SIZE, "steps": steps, "ours": total(made, shared=True)}
+        found, episodes = {"groups": groups, "size": SIZE, "steps": steps}, []
+        for side, guesses in (("unguessed", False), ("ours", True)):
+            launch(ours, 2, model, groups, steps + WARM, temporary, guesses)
+            made = [json.loads((folder / f"ours-{n}").read_text()) for n in range(2)]
+            found[side] = total(made, shared=True)
+            before, episodes = episodes, [e for n in range(2) for e in pickle.loads((folder / f"episodes-{n}").read_bytes())]
+        found["replies_unlike_unguessed"] = unlike(before, episodes)
         if trl_python:
-            episodes = [one for n in range(2) for one in pickle.loads((folder / f"episodes-{n}").read_bytes())]
             found |= against(trl_python, folder, trl_input(model, groups, steps + WARM, episodes), steps)
             mine, their = found["ours"], found["trl"]
             found["speedup_vs_trl"] = mine["episodes_per_minute"] / their["episodes_per_minute"]
@@ -189,6 +197,15 @@ def measure(model: str, groups: int, steps: int, trl_python: str | None) -> dict
             found["speedup_cpu"] = mine["episodes_per_cpu_minute"] / their["episodes_per_cpu_minute"]
     versions = {"python": sys.version.split()[0], "torch": torch.__version__, "transformers": transformers.__version__}
     return found | {"versions": versions | found.pop("trl_versions", {}), "load": os.getloadavg(), "cores": os.cpu_count()}
+
+
+def unlike(some: list[dict], others: list[dict]) -> float:
+    """The share of replies that differ. They may where a probability lies within a rounding error of the number drawn, and
+    from the first update on where a gradient's last bits do."""
+    pairs = [
+        (a, b) for one, other in zip(some, others, strict=True) for a, b in zip(one["replies"], other["replies"], strict=False)
+    ]
+    return sum(a[1] != b[1] for a, b in pairs) / len(pairs)
 
 
 def against(python: str, folder: Path, given: dict, steps: int) -> dict:
@@ -216,8 +233,10 @@ def total(every: list[list[dict[str, float]]], shared: bool = False) -> dict[str
 
 
 def show(found: dict) -> None:
+    print(f"replies unlike those without guesses: {found['replies_unlike_unguessed']:.2%}")
     print(f"{found['groups']} groups of {SIZE}, {found['steps']} steps; load {found['load']}; {found['versions']}")
-    sides = [side for side in ("ours", "trl") if side in found]
+    sides = [side for side in ("unguessed", "ours", "trl") if side in found]
+    print(" " * 26 + "".join(f"{side:>12}" for side in sides))
     for name in found["ours"]:
         print(f"{name:26}" + "".join(f"{found[side][name]:12.1f}" for side in sides))
     if "trl" in found:
