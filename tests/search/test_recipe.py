@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import get_args, get_type_hints
 
 import pytest
 import torch
 
+from tests.tasks.test_cloze import PAGES
 from trivium.agents.search.recipe import Parts, Search
 from trivium.agents.search.reward import SearchReward
 from trivium.agents.search.teacher import Imperfection, Teacher
@@ -41,8 +43,20 @@ def test_what_a_reward_lacks():
     assert parts("curriculum").scorer(3) == SearchReward(beta=4.0)
 
 
-def test_on_real_passages_beta_stays_at_4():
-    assert [Parts(Search(corpus="somewhere", steps=4)).scorer(step) for step in (0, 3)] == [SearchReward(beta=4.0)] * 2
+def test_on_real_passages_beta_is_2_from_the_start():
+    assert [Parts(Search(corpus="somewhere", steps=4)).scorer(step) for step in (0, 3)] == [SearchReward(beta=2.0)] * 2
+
+
+def test_on_real_passages_half_of_rl_is_two_hops_that_the_corpus_asks_of_itself(tmp_path):
+    lines = [{"_id": page.id, "title": page.title, "text": page.text} for page in PAGES]
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "Who made Tall Oak?"}\n')
+    (tmp_path / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\nq\ta\t1\nq\tb\t1\n")
+    asked = Parts(Search(corpus=str(tmp_path), warmup=40, steps=4, groups=8)).rl_tasks[:32]
+    own = [task for task in asked if task.id.startswith("cloze/")]
+    assert len(own) == 16 and all(task.truth["gold"] == ["a", "b"] for task in own)
+    assert {task.id for task in asked if task not in own} == {"q"}
 
 
 @pytest.mark.parametrize("without", PARTS)
