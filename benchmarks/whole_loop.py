@@ -54,14 +54,14 @@ def recipe(model: str, groups: int, steps: int):
 
 def ours(rank, model: str, groups: int, steps: int, folder: str, guesses: bool = True) -> None:
     """The loop of loops.rl on this rank's share; what it took goes into a file of the folder."""
-    if not guesses:
-        from trivium.engine import engine
+    from trivium.engine import engine
 
-        engine._GUESSES = 0
+    before, engine._GUESSES = engine._GUESSES, engine._GUESSES * guesses
     found, episodes = asyncio.run(_loop(rank, model, groups, steps))
     Path(folder, f"ours-{rank.number}").write_text(json.dumps(found))
     renderer = recipe(model, groups, steps).renderer
     Path(folder, f"episodes-{rank.number}").write_bytes(pickle.dumps([recorded(e, renderer) for e in episodes]))
+    engine._GUESSES = before  # the first rank lives in the process that launched it
     rank.barrier()
 
 
