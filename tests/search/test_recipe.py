@@ -47,6 +47,13 @@ def test_on_real_passages_beta_is_2_from_the_start():
     assert [Parts(Search(corpus="somewhere", steps=4)).scorer(step) for step in (0, 3)] == [SearchReward(beta=2.0)] * 2
 
 
+def test_what_suits_passages_is_the_default_there():
+    world, passages = Search(), Search(corpus="somewhere")
+    assert (world.warmup, world.lr) == (1600, 4e-4) and (passages.warmup, passages.lr) == (3000, 1.5e-4)
+    given = Search(corpus="somewhere", warmup=7, lr=0.1)
+    assert Search.of(given.fields(), given.out) == given and (given.warmup, given.lr) == (7, 0.1)
+
+
 def test_on_real_passages_half_of_rl_is_two_hops_that_the_corpus_asks_of_itself(tmp_path):
     lines = [{"_id": page.id, "title": page.title, "text": page.text} for page in PAGES]
     (tmp_path / "qrels").mkdir()
