@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from tests.engine.test_cache import whole
 from tests.laws.test_engine import learner_logprobs, prompts, speak
 from trivium.engine import Engine, drafts, engine
 from trivium.engine.drafts import Drafts
@@ -48,6 +49,15 @@ def test_logprobs_of_guessed_tokens_are_the_learners_and_so_is_what_is_kept_for_
         wanted = learner_logprobs(net, [*tokens, *reply.tokens])[len(tokens) - 1 :]
         assert (wanted - torch.tensor(reply.logprobs)).abs().max() < 2e-5
     assert speaker.cache.reused - reused > sum(len(tokens) - 40 for tokens in turns)
+    whole(speaker.cache)
+
+
+def test_new_weights_and_a_cleared_engine_begin_without_guesses(net):
+    _, speaker = said(net, Sampling(0.0, max_tokens=60))
+    last = next(iter(speaker.drafts._next))
+    assert speaker.drafts.guess(last, 1)
+    speaker.load(net.own(), 1)
+    assert not speaker.drafts.guess(last, 1)
 
 
 def test_a_reply_ends_at_its_stop_token_and_at_its_length_also_within_a_guess(net):

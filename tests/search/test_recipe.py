@@ -10,7 +10,6 @@ from typing import get_args, get_type_hints
 import pytest
 import torch
 
-from tests.tasks.test_cloze import PAGES
 from trivium.agents.search.recipe import Parts, Search
 from trivium.agents.search.reward import SearchReward
 from trivium.agents.search.teacher import Imperfection, Teacher
@@ -54,16 +53,41 @@ def test_what_suits_passages_is_the_default_there():
     assert Search.of(given.fields(), given.out) == given and (given.warmup, given.lr) == (7, 0.1)
 
 
-def test_on_real_passages_half_of_rl_is_two_hops_that_the_corpus_asks_of_itself(tmp_path):
-    lines = [{"_id": page.id, "title": page.title, "text": page.text} for page in PAGES]
+@pytest.fixture
+def passages(tmp_path) -> str:
+    """Twelve questions about twelve bands, each band's album on a page of its own that names it."""
+    pages, questions, judged = [], [], ["query-id\tcorpus-id\tscore"]
+    for n in range(12):
+        band, album = f"Night Mail {n}", f"Tall Oak {n}"
+        pages += [(f"b{n}", band, f"{band} was founded by three friends in a cellar beside the old harbour in 19{n:02}.")]
+        pages += [(f"a{n}", album, f"{album} is the second album by the band {band} from the port of Varn.")]
+        questions.append({"_id": f"q{n}", "text": f"Who made Tall Oak {n}?"})
+        judged += [f"q{n}\ta{n}\t1", f"q{n}\tb{n}\t1"]
     (tmp_path / "qrels").mkdir()
+    lines = [{"_id": id, "title": title, "text": text} for id, title, text in pages]
     (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "text": "Who made Tall Oak?"}\n')
-    (tmp_path / "qrels" / "train.tsv").write_text("query-id\tcorpus-id\tscore\nq\ta\t1\nq\tb\t1\n")
-    asked = Parts(Search(corpus=str(tmp_path), warmup=40, steps=4, groups=8)).rl_tasks[:32]
-    own = [task for task in asked if task.id.startswith("cloze/")]
-    assert len(own) == 16 and all(task.truth["gold"] == ["a", "b"] for task in own)
-    assert {task.id for task in asked if task not in own} == {"q"}
+    (tmp_path / "queries.jsonl").write_text("".join(json.dumps(line) + "\n" for line in questions))
+    (tmp_path / "qrels" / "train.tsv").write_text("\n".join(judged) + "\n")
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize("warmup", [1, 200])
+def test_on_passages_every_other_question_of_rl_is_two_hops_that_the_corpus_asks_of_itself(passages, warmup):
+    asked = Parts(Search(corpus=passages, warmup=warmup, steps=6, groups=8)).rl_tasks[:48]
+    assert [task.id.startswith("cloze/") for task in asked] == [False, True] * 24
+    assert all(len(task.truth["gold"]) == 2 for task in asked)
+    for step in range(6):
+        assert len({task.id for task in asked[8 * step :][:8]}) == 8
+    assert {task.id for task in asked[::2]} == {f"q{n}" for n in range(12)}
+
+
+def test_on_passages_no_steps_are_no_error(passages):
+    assert Parts(Search(corpus=passages, warmup=1, steps=0)).rl_tasks is not None
+
+
+def test_on_passages_no_curriculum_leaves_the_reward_alone():
+    made = Parts(Search(corpus="somewhere", steps=4, without="curriculum"))
+    assert made.scorer(3) == SearchReward(beta=2.0)
 
 
 @pytest.mark.parametrize("without", PARTS)

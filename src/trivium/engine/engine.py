@@ -1,4 +1,4 @@
-"""The engine: admits requests, computes what they lack, draws a token for each that lacks nothing, lets the finished go.
+"""The engine: admits requests, computes what they lack, draws for each that lacks nothing, lets the finished go.
 
 One forward pass a step, for those who speak and those who read their prompts together. Between two steps it yields to the
 event loop, so requests join and leave while others go on. Everything it does is decided by the order of requests and not
@@ -25,6 +25,7 @@ from trivium.policy import Renderer, Reply, View
 from trivium.trace import Sampling
 
 _TOKENS = 1024  # read in one forward pass: what fits the caches of a small machine
+_ROWS = 256  # whose logits over the vocabulary are in memory at once
 _GUESSES = 7  # tokens of a reply that one pass checks beyond the one it computes
 
 
@@ -117,7 +118,7 @@ class Engine:
                 if not request.done.done():
                     request.done.set_exception(PolicyError(f"the engine broke: {type(error).__name__}: {error}"))
             self._waiting, self._running = [], []
-            self.cache.clear()
+            self.clear()
             raise
 
     @torch.inference_mode()
@@ -182,7 +183,9 @@ class Engine:
         draws = [draw for request, guesses in turns for draw in request.draws[request.drawn :][: len(guesses) + 1]]
         draws = torch.tensor(draws, dtype=torch.float64, device=self.cache.device)
         samplings = [request.sampling for request, guesses in turns for _ in range(len(guesses) + 1)]
-        drawn = zip(*(x.tolist() for x in sample(self.network.logits(hidden), samplings, draws)), strict=True)
+        parts = [slice(at, at + _ROWS) for at in range(0, len(samplings), _ROWS)]
+        found = [sample(self.network.logits(hidden[part]), samplings[part], draws[part]) for part in parts]
+        drawn = zip(*(torch.cat(x).tolist() for x in zip(*found, strict=True)), strict=True)
         for request, guesses in turns:
             wrong = len(guesses)
             for guess, (token, logprob, kept) in zip([*guesses, None], list(islice(drawn, wrong + 1)), strict=True):

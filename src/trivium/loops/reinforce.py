@@ -72,7 +72,7 @@ async def rollouts(
     share of a step unless given), older steps first. Steps come in order; the slow episodes of the first are overtaken when
     `max_lag` whole steps wait behind them: cancelled and counted. An attempt has `seconds`; one that a dead policy or the
     deadline ended is begun anew, up to three times, and then left out of its group, counted. Raises PolicyError when
-    the policy could not speak in any attempt of a step.
+    the policy could not speak in any attempt of a step, InputError where a task stands in one step twice.
     """
     if max_lag < 0:
         raise InputError(f"max_lag counts versions: 0 or more, not {max_lag}")
@@ -96,8 +96,12 @@ async def rollouts(
 
 
 def _chosen(tasks: Sequence[Task], groups: int, rank: Rank, step: int) -> list[Task]:
-    """This rank's tasks of a step: by rule, so that ranks yield equally often and in one order."""
-    return rank.share([tasks[(step * groups + number) % len(tasks)] for number in range(groups)])
+    """This rank's tasks of a step: by rule, so that ranks yield equally often and in one order. InputError for one that comes
+    twice: its attempts would be the same attempts."""
+    chosen = [tasks[(step * groups + number) % len(tasks)] for number in range(groups)]
+    if len({task.id for task in chosen}) < groups:
+        raise InputError(f"step {step} would attempt a task twice: {groups} groups need as many different tasks in a row")
+    return rank.share(chosen)
 
 
 async def _land(flying: Sequence[Flight], max_lag: int) -> None:

@@ -66,7 +66,7 @@ class Search:
     window: int = 0
     """tokens of context the agent may hold; default: 640 for the generated world, 2048 for passages"""
     warmup: int = 0
-    """questions that the teacher answers for the warm-up; default: 1600, for passages 3000"""
+    """questions that the teacher answers for the warm-up; 0: 1600, for passages 3000"""
     teacher: str = ""
     """base URL and model of an OpenAI-compatible teacher, as URL#MODEL, its key in OPENAI_API_KEY; default: a scripted expert
     that errs on purpose"""
@@ -84,7 +84,8 @@ class Search:
     """a row of docs/algorithms.md"""
     without: Literal["nothing", "pruning", "trajectory", "answer", "penalty", "recall", "curriculum", "blunders"] = "nothing"
     """leave one part out, to see what it is for: the tool that prunes; the reward's trajectory recall, answer bonus, prune
-    penalty or weight on recall (β 0.5); both curricula; what the scripted teacher does wrong more often than right"""
+    penalty or weight on recall (β 0.5); both curricula; what the scripted teacher does wrong more often than right (which on
+    passages it never does)"""
     substeps: int = 2
     """optimizer updates a step"""
     cap: float = 2.0
@@ -98,7 +99,7 @@ class Search:
     sft_lr: float = 1e-3
     """learning rate of the warm-up"""
     lr: float = 0.0
-    """learning rate of RL; default: 4e-4, for passages 1.5e-4"""
+    """learning rate of RL; 0: 4e-4, for passages 1.5e-4"""
     eval_tasks: int = 256
     """held-out questions at the end"""
     workers: int = 2
@@ -214,18 +215,24 @@ class Parts:
 
     @cached_property
     def rl_tasks(self) -> list[Task]:
-        """The questions of RL in order: easy ones first (reports.md 3.6). On passages half of them are two hops that the corpus
-        asks of itself: of the real ones few need what a second search finds (docs/log.md)."""
-        tasks = self.train_tasks
-        if self.real:
-            linked = [task for task in self.lessons[len(tasks) :] if task.truth["hops"] == 2]
-            wanted = self.recipe.groups * self.recipe.steps
-            tasks = [*_cycle(tasks, wanted - len(linked[: wanted // 2])), *linked[: wanted // 2]]
-        if self.recipe.without == "curriculum":
-            return _shuffled(tasks, self.recipe.seed)
-        easy, hard = two_phases(tasks, seed=self.recipe.seed)
+        """The questions of RL in order. On passages every other one is two hops that the corpus asks of itself: of the real
+        ones few need what a second search finds (docs/log.md)."""
         half = self.recipe.groups * self.recipe.steps // 2
+        linked = self._linked(half) if self.real else []
+        asked = self._curriculum(half // 2 + 1 if linked else half)
+        return [task for pair in zip(asked, _cycle(linked, len(asked)), strict=True) for task in pair] if linked else asked
+
+    def _curriculum(self, half: int) -> list[Task]:
+        """Easy questions first (reports.md 3.6): `half` of the first phase, `half` and a step's more of the second."""
+        if self.recipe.without == "curriculum":
+            return _shuffled(self.train_tasks, self.recipe.seed)
+        easy, hard = two_phases(self.train_tasks, seed=self.recipe.seed)
         return [*_cycle(easy, half), *_cycle(hard, half + self.recipe.groups)]
+
+    def _linked(self, count: int) -> list[Task]:
+        """At most `count` questions of two hops that the passages ask of themselves."""
+        made = cloze_tasks(read_documents(self.recipe.corpus), 2 * count, self.recipe.seed)
+        return [task for task in made if task.truth["hops"] == 2]
 
     @cached_property
     def heldout_tasks(self) -> list[Task]:
@@ -243,7 +250,7 @@ class Parts:
         which a small model cannot tell what is gold, it is 2 from the start: at 4 answers grow until F1 falls (docs/log.md)."""
         beta = 2.0 if self.real else 4 - 2 * min(1.0, step / max(1, self.recipe.steps - 1))
         less = {"trajectory": {"trajectory": 0.0}, "answer": {"answer": 0.0}, "penalty": {"pruning": 0.0}}
-        less |= {"recall": {"beta": 0.5}, "curriculum": {"beta": 4.0}}
+        less |= {"recall": {"beta": 0.5}, "curriculum": {"beta": 2.0 if self.real else 4.0}}
         return SearchReward(**{"beta": beta, **less.get(self.recipe.without, {})})
 
     @property
@@ -313,4 +320,4 @@ def _shuffled(tasks: list[Task], seed: int) -> list[Task]:
 
 
 def _cycle(tasks: list[Task], count: int) -> list[Task]:
-    return [tasks[number % len(tasks)] for number in range(count)]
+    return [tasks[number % len(tasks)] for number in range(count if tasks else 0)]

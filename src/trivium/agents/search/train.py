@@ -67,6 +67,8 @@ def check(recipe: Search) -> None:
             raise InputError(f"--{name.replace('_', '-')} must be between 0 and 1, not {getattr(recipe, name)}")
     if recipe.cap != Search.cap and recipe.algorithm != "cispo":
         raise InputError(f"--cap is CISPO's; --algorithm {recipe.algorithm} has none")
+    if recipe.corpus and recipe.without == "blunders":
+        raise InputError("--without blunders is for generated worlds: with --corpus the teacher makes none")
     if recipe.groups < recipe.workers:
         raise InputError(f"--groups {recipe.groups} cannot be shared by --workers {recipe.workers}")
     if recipe.teacher and not all(recipe.teacher.partition("#")):
