@@ -1,9 +1,10 @@
 """Guesses at what a reply says next, so that one forward pass may check several tokens of it.
 
 A guess is a place to compute ahead, never a token: every token is drawn from the network's own distribution by the number
-that its request was born with, and the first that differs from the guess ends the pass. So nothing is said that would not have
-been said without guesses, and no probability has to be corrected. What agents say repeats: the form of a call, the
-names that a group's rollouts ask for. One table of trigrams, filled by all replies as they are drawn, is all there is.
+that its request was born with, and the first that differs from its guess ends the pass. So, up to rounding, nothing is said
+that would not have been said without guesses, and no probability has to be corrected. What agents say repeats: the form of
+a call, the names that a group's rollouts ask for. One table of trigrams, filled by all replies as they are drawn, is all
+there is.
 """
 
 from __future__ import annotations

@@ -20,7 +20,8 @@ from trivium.engine.cache import Cache, Lease, Row
 
 
 class Contexts:
-    """A view (nn.View) of `leases`, each with some new tokens, the first `speakers` of them with few; all in one run [N].
+    """A view (nn.View) of `leases`, each with some new tokens, the first `speakers` of them with few, in one page each;
+    all in one run [N].
 
     Extends the leases by those tokens; their keys and values are written layer by layer, before anyone looks.
     """
