@@ -13,6 +13,7 @@ import torch
 from trivium.agents.search.recipe import Parts, Search
 from trivium.agents.search.reward import SearchReward
 from trivium.agents.search.teacher import Imperfection, Teacher
+from trivium.errors import InputError
 from trivium.eval import evaluate
 from trivium.policy import Scripted
 from trivium.reward import score
@@ -67,7 +68,8 @@ def passages(tmp_path) -> str:
     lines = [{"_id": id, "title": title, "text": text} for id, title, text in pages]
     (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (tmp_path / "queries.jsonl").write_text("".join(json.dumps(line) + "\n" for line in questions))
-    (tmp_path / "qrels" / "train.tsv").write_text("\n".join(judged) + "\n")
+    for split in ("train", "test"):
+        (tmp_path / "qrels" / f"{split}.tsv").write_text("\n".join(judged) + "\n")
     return str(tmp_path)
 
 
@@ -79,6 +81,11 @@ def test_on_passages_every_other_question_of_rl_is_two_hops_that_the_corpus_asks
     for step in range(6):
         assert len({task.id for task in asked[8 * step :][:8]}) == 8
     assert {task.id for task in asked[::2]} == {f"q{n}" for n in range(12)}
+
+
+def test_too_few_questions_for_a_step_are_refused_before_anything_is_done(passages):
+    with pytest.raises(InputError, match="twice"):
+        Parts(Search(corpus=passages, warmup=1, steps=2, groups=32)).check()
 
 
 def test_on_passages_no_steps_are_no_error(passages):

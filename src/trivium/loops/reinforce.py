@@ -76,7 +76,7 @@ async def rollouts(
     """
     if max_lag < 0:
         raise InputError(f"max_lag counts versions: 0 or more, not {max_lag}")
-    asked = partial(_chosen, tasks, groups, rank)
+    asked = partial(chosen, tasks, groups, rank)
     most = slots or max(1, size * len(rank.share(range(groups))))
     attempts = Attempts(harness, engine, size, seed, sampling, asyncio.Semaphore(most), seconds)
     coming = first
@@ -95,7 +95,7 @@ async def rollouts(
         await _cancel(flying)
 
 
-def _chosen(tasks: Sequence[Task], groups: int, rank: Rank, step: int) -> list[Task]:
+def chosen(tasks: Sequence[Task], groups: int, rank: Rank, step: int) -> list[Task]:
     """This rank's tasks of a step: by rule, so that ranks yield equally often and in one order. InputError for one that comes
     twice: its attempts would be the same attempts."""
     chosen = [tasks[(step * groups + number) % len(tasks)] for number in range(groups)]

@@ -15,7 +15,9 @@ from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.agents.search.tools import BRIEF, BRIEF_UNPRUNED, PROMPT, QUOTES, search_tools
 from trivium.corpus import Corpus, open_embedder, read_documents
 from trivium.errors import InputError
+from trivium.fleet import Rank
 from trivium.harness import Harness, Limits, Window
+from trivium.loops.reinforce import chosen
 from trivium.nn import Network, lora
 from trivium.policy import Endpoint, Policy, Renderer, Scripted
 from trivium.tasks.beir import beir_tasks
@@ -137,6 +139,8 @@ class Parts:
         longest = max((task.prompt for task in questions), key=len)
         messages = [{"role": "system", "content": self.harness.prompt}, {"role": "user", "content": longest}]
         self.window.check(len(self.renderer.opening(messages, self.harness.specs)))
+        for step in range(self.recipe.steps):
+            chosen(self.rl_tasks, self.recipe.groups, Rank(), step)
 
     @cached_property
     def model(self) -> str:
@@ -219,6 +223,7 @@ class Parts:
         ones few need what a second search finds (docs/log.md)."""
         half = self.recipe.groups * self.recipe.steps // 2
         linked = self._linked(half) if self.real else []
+        linked = linked if 2 * len(linked) >= self.recipe.groups else []  # fewer would come twice in a step
         asked = self._curriculum(half // 2 + 1 if linked else half)
         return [task for pair in zip(asked, _cycle(linked, len(asked)), strict=True) for task in pair] if linked else asked
 
