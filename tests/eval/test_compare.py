@@ -111,7 +111,7 @@ def test_effort_is_told_by_hops(said):
 
 
 def test_tables_and_json_hold_it(said):
-    numbers = {"command": "trivium eval", "commit": "abc", "versions": {}, "corpus": "", "split": "test", **said}
+    numbers = {"command": "trivium eval", "commit": "abc", "versions": {}, "corpus": "", "split": "test", "hops": 0, **said}
     page = markdown(numbers)
     titles = [table.title for table in tables(numbers)]
     assert all(f"## {title}" in page for title in titles) and "B (without penalty) minus A" in titles
@@ -128,6 +128,14 @@ def test_nothing_is_attempted_twice(said, runs, monkeypatch):
     assert as_json(compare(runs, SUITE, 2, True, 1, quiet)) == as_json(said)
     fewer = compare(runs[:1], Suite(tasks=2), 1, False, 1, quiet)
     assert fewer["recipes"][0]["per_task"][0]["rl"]["f1"] == said["recipes"][0]["per_task"][0]["rl"]["f1"][:2]
+
+
+def test_questions_of_so_many_hops_alone(tmp_path):
+    folder = str(run(tmp_path / "r"))
+    every, deep = Measured(folder, Suite(tasks=32)).tasks, Measured(folder, Suite(tasks=7, hops=4)).tasks
+    assert [task.id for task in deep] == [task.id for task in every if task.truth["hops"] == 4][:7] and len(deep) == 7
+    with pytest.raises(InputError, match="no question of 9 hops"):
+        assert Measured(folder, Suite(tasks=2, hops=9)).tasks
 
 
 def test_a_stopped_measurement_goes_on_where_it_was(tmp_path):

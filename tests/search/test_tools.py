@@ -77,7 +77,7 @@ def test_without_quoting_a_handle_is_words_like_any(renderer):
 
 def test_the_prompt_and_the_description_say_it():
     corpus = Corpus.build(DOCUMENTS)
-    small, large = (harness_on(corpus, Window(budget), quoting=True) for budget in (2048, 32768))
+    small, large = (harness_on(corpus, Window(budget), 6, quoting=True) for budget in (2048, 32768))
     assert small.prompt.endswith(QUOTES) and large.prompt.endswith(QUOTES)
     assert large.specs[0]["function"]["description"].endswith(QUOTES)
 

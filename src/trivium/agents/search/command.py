@@ -78,6 +78,7 @@ def compare(
     tasks: int = 0,
     corpus: str = "",
     split: str = "test",
+    hops: int = 0,
     rollouts: int = 1,
     no_prune: bool = False,
     workers: int = 2,
@@ -95,6 +96,7 @@ def compare(
         tasks: how many held-out questions; default: 512 of generated worlds, all of a real set
         corpus: another folder in the BEIR layout to measure on
         split: which questions of --corpus: test, train, or both as train+test
+        hops: only questions of so many hops
         rollouts: also fuse the rankings of so many sampled rollouts of RL
         no_prune: also measure RL with pruning disabled
         workers: equal processes of one thread each
@@ -102,12 +104,12 @@ def compare(
         out: write the tables to this file as Markdown
         plot: draw how the runs trained, side by side, in this PNG
     """
-    check_counts(tasks=(tasks, 0), rollouts=(rollouts, 1), workers=(workers, 1))
+    check_counts(tasks=(tasks, 0), hops=(hops, 0), rollouts=(rollouts, 1), workers=(workers, 1))
     for file in (json, out, plot):
         if file and not Path(file).absolute().parent.is_dir():
             raise InputError(f"{file} cannot be written: its folder does not exist")
-    numbers = claim(compare, Suite(tasks, corpus, split), rollouts, no_prune, workers, Live)
-    numbers = {**provenance(compare), "corpus": corpus, "split": split, **numbers}
+    numbers = claim(compare, Suite(tasks, corpus, split, hops), rollouts, no_prune, workers, Live)
+    numbers = {**provenance(compare), "corpus": corpus, "split": split, "hops": hops, **numbers}
     if json:
         write_text(Path(json), as_json(numbers))
     if out:

@@ -20,7 +20,7 @@ from typing import Any
 from trivium.agents.search import recipe as recipes
 from trivium.agents.search.baselines import SEARCHES, Found, plain_rankings, returned
 from trivium.agents.search.pruning import prune_measures
-from trivium.agents.search.recipe import HELDOUT_WORLDS, TRAIN_WORLDS, Parts, Search, open_corpus
+from trivium.agents.search.recipe import HELDOUT_WORLDS, HOPS, TRAIN_WORLDS, Parts, Search, open_corpus
 from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.corpus import Corpus, open_embedder
 from trivium.engine import Engine
@@ -46,11 +46,12 @@ Pair = tuple[str, int]
 @dataclass(frozen=True, slots=True)
 class Suite:
     """What a run is measured on: its own held-out questions, or those of a folder in the BEIR layout, of one split or of
-    several (train+test); 0 tasks: 512 of generated worlds, all of a real set."""
+    several (train+test); 0 tasks: 512 of generated worlds, all of a real set; 0 hops: of however many."""
 
     tasks: int = 0
     corpus: str = ""
     split: str = "test"
+    hops: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +89,9 @@ class Measured:
         self.run, self.suite = Run.open(folder), suite
         self.recipe = Search.of(self.run.recipe(), folder)
         self.run.model()
-        real = bool(suite.corpus or self.recipe.corpus)
-        self.parts = Parts(replace(self.recipe, eval_tasks=suite.tasks or (ALL if real else WORLD_TASKS)))
+        self.count = suite.tasks or (ALL if suite.corpus or self.recipe.corpus else WORLD_TASKS)
+        among = (self.count + HELDOUT_WORLDS) * len(HOPS) if suite.hops else self.count  # each world's hops take turns
+        self.parts = Parts(replace(self.recipe, eval_tasks=among))
 
     @property
     def name(self) -> str:
@@ -97,10 +99,15 @@ class Measured:
 
     @cached_property
     def tasks(self) -> list[Task]:
-        if self.suite.corpus:
-            parts = [beir_tasks(self.suite.corpus, split) for split in self.suite.split.split("+")]
-            return [task for part in parts for task in part][: self.suite.tasks or ALL]
-        return self.parts.heldout_tasks
+        asked = [task for task in self._asked() if self.suite.hops in (0, task.truth.get("hops"))][: self.count]
+        if not asked:
+            raise InputError(f"{self.suite.corpus or self.run.folder} has no question of {self.suite.hops} hops")
+        return asked
+
+    def _asked(self) -> list[Task]:
+        if not self.suite.corpus:
+            return self.parts.heldout_tasks
+        return [task for split in self.suite.split.split("+") for task in beir_tasks(self.suite.corpus, split)]
 
     @cached_property
     def real(self) -> bool:
@@ -158,7 +165,7 @@ class Measured:
         decides = [
             weights, asdict(self.sampling(speaker)), self.recipe.seed, speaker.pruning, harness.prompt, harness.specs,
             asdict(harness.window), asdict(harness.limits), sorted(harness.tools), self._corpus_key,
-            recipes.RESULTS,
+            self.recipe.results,
         ]  # fmt: skip
         return hashlib.blake2b(json.dumps(decides).encode(), digest_size=6).hexdigest()
 

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -35,9 +36,9 @@ TRAIN_WORLDS, HELDOUT_WORLDS, WORLD_SIZE = 24, 4, 450
 """Generated worlds of 450 passages each. With one world of 600 a warm-up of 60 steps learned its names by heart: trajectory
 recall in a held-out world fell from 0.43 to 0.08 (docs/log.md)."""
 
-RESULTS = 6
-"""Passages a search, so that pruning pays: in a window of 640 the perfect script without it gets 1.31 instead of 2.00 on three
-hops and 0.60 instead of 1.52 on four. With 4 passages three hops fit, and RL unlearned to prune (docs/log.md)."""
+LINKED = 3
+"""Questions that the corpus asks of itself, for each that a person asked, in RL on passages: of the latter few need what a
+second search finds (docs/log.md)."""
 
 EPSILON = 0.1
 """Added to the std of a group's rewards (not published: reports.md 8). With 1e-6 a group whose members all found the answer and
@@ -67,6 +68,9 @@ class Search:
     """decides everything that is drawn"""
     window: int = 0
     """tokens of context the agent may hold; default: 640 for the generated world, 2048 for passages"""
+    results: int = 6
+    """passages a search returns: with 4 three hops fit the window, and RL unlearns to prune (docs/log.md); with 16 and --window
+    800 there is room for a quarter of what four hops need"""
     warmup: int = 0
     """questions that the teacher answers for the warm-up; 0: 1600, for passages 3000"""
     teacher: str = ""
@@ -179,7 +183,7 @@ class Parts:
 
     def harness_on(self, corpus: Corpus | Callable[[Task], Corpus]) -> Harness:
         """The same on other documents: the tools and the prompt that the policy was trained with."""
-        return harness_on(corpus, self.window, self.recipe.without != "pruning", quoting=self.real)
+        return harness_on(corpus, self.window, self.recipe.results, self.recipe.without != "pruning", quoting=self.real)
 
     @cached_property
     def corpus(self) -> Corpus:
@@ -219,13 +223,14 @@ class Parts:
 
     @cached_property
     def rl_tasks(self) -> list[Task]:
-        """The questions of RL in order. On passages every other one is two hops that the corpus asks of itself: of the real
-        ones few need what a second search finds (docs/log.md)."""
+        """The questions of RL in order; on passages LINKED of two hops that the corpus asks of itself after each other one."""
         half = self.recipe.groups * self.recipe.steps // 2
-        linked = self._linked(half) if self.real else []
-        linked = linked if 2 * len(linked) >= self.recipe.groups else []  # fewer would come twice in a step
-        asked = self._curriculum(half // 2 + 1 if linked else half)
-        return [task for pair in zip(asked, _cycle(linked, len(asked)), strict=True) for task in pair] if linked else asked
+        linked = self._linked(2 * half * LINKED // (1 + LINKED)) if self.real else []
+        if len(linked) < self.recipe.groups:  # they would come twice in a step
+            return self._curriculum(half)
+        asked = self._curriculum(half // (1 + LINKED) + 1)
+        more = iter(_cycle(linked, LINKED * len(asked)))
+        return [task for one in asked for task in (one, *islice(more, LINKED))]
 
     def _curriculum(self, half: int) -> list[Task]:
         """Easy questions first (reports.md 3.6): `half` of the first phase, `half` and a step's more of the second."""
@@ -298,12 +303,12 @@ def open_corpus(path: str, window: Window) -> Corpus:
 
 
 def harness_on(
-    corpus: Corpus | Callable[[Task], Corpus], window: Window, pruning: bool = True, quoting: bool = False
+    corpus: Corpus | Callable[[Task], Corpus], window: Window, results: int, pruning: bool = True, quoting: bool = False
 ) -> Harness:
     """The search agent's harness on any corpus. A small window gets the brief prompt, and no schemas to fill it."""
     brief = window.budget < 8192
     prompt = (BRIEF if pruning else BRIEF_UNPRUNED) if brief else PROMPT
-    tools = search_tools(corpus, RESULTS, pruning, quoting)
+    tools = search_tools(corpus, results, pruning, quoting)
     return Harness(tools, window, prompt + QUOTES * quoting, Limits(turns=10 if brief else 64), specs=not brief)
 
 

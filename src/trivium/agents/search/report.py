@@ -222,8 +222,9 @@ def _short(commit: str) -> str:
 
 
 def _suite(numbers: Numbers) -> str:
-    corpus = numbers["corpus"]
-    return f"{numbers['split']} of {Path(corpus).name}" if corpus else "each run's own held-out questions"
+    corpus, hops = numbers["corpus"], numbers["hops"]
+    asked = f"{numbers['split']} of {Path(corpus).name}" if corpus else "each run's own held-out questions"
+    return f"{asked} of {hops} hops" if hops else asked
 
 
 def _line(cells: Sequence[str]) -> str:

@@ -30,8 +30,8 @@ EVERY = 10  # steps between checkpoints, and between looks at held-out tasks
 GLANCE = 64  # held-out tasks of such a look
 WAVE = 16  # episodes that a teacher gives at once
 LEAST = {
-    "seed": 0, "window": 0, "warmup": 1, "teacher_tokens": 1, "sft_steps": 0, "steps": 0, "groups": 1, "size": 2, "substeps": 1,
-    "cap": 1, "lora": 0, "max_lag": 0, "eval_tasks": 1, "workers": 1,
+    "seed": 0, "window": 0, "results": 1, "warmup": 1, "teacher_tokens": 1, "sft_steps": 0, "steps": 0, "groups": 1, "size": 2,
+    "substeps": 1, "cap": 1, "lora": 0, "max_lag": 0, "eval_tasks": 1, "workers": 1,
 }  # fmt: skip
 METRICS = ("f1", "output_recall", "trajectory_recall", "answer_found", "format_valid", "prune_rate", "prune_accuracy")
 SHOWN = (*METRICS, "reward", "precision", "returned", "turns", "calls_per_turn", "searches", "tokens", "finished")
