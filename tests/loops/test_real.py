@@ -181,3 +181,21 @@ def test_weights_may_go_by_way_of_a_folder(tiny_model, renderer, tmp_path):
     numbers = asyncio.run(main())
     assert learner.network.digest() == digest == engine.digest()
     assert all(metrics["publish_failed"] == 0 for metrics in numbers) and engine.version == STEPS
+
+
+def test_the_version_after_a_torn_one_comes_in_full(tiny_model, renderer, tmp_path):
+    harness, engine, learner = parts(tiny_model, renderer)
+    publisher = Publisher(tmp_path / "weights")
+    way, put = through(publisher, Subscriber(tmp_path / "weights")), publisher.objects.put
+    publisher.objects.put = lambda name, data: put(name, data[:-1] if name.startswith("00000002-") else data)
+
+    async def main():
+        return [
+            event.metrics
+            async for event in rl(source(harness, engine, max_lag=1), learner, engine, PROBE, publish=way, max_lag=1)
+        ]
+
+    numbers = asyncio.run(main())
+    assert [metrics["publish_failed"] for metrics in numbers][:3] == [0, 1, 0]
+    assert learner.network.digest() == engine.digest() and engine.version == learner.version
+    assert [entry.why for entry in publisher.objects.entries()][1:3] == ["", "asked for"]

@@ -94,13 +94,37 @@ def test_no_version_is_larger_than_a_full_one_though_most_are_never_measured_aga
 
 def test_what_no_kept_version_needs_is_collected(url):
     publisher = Publisher(url, every=4)
-    publisher.objects.put("00000001-orphan.full", b"left by a killed publisher")
+    for name in (f"00000001-{'0' * 16}.full", f"00000001-{'0' * 16}.delta.{'a' * 32}.part", f"manifest.json.{'b' * 32}.part"):
+        publisher.objects.put(name, b"left by a killed publisher")
     for version, state in enumerate(states(11), 1):
         publisher.send(state, version)
         entries = publisher.objects.entries()
         assert set(publisher.objects.names()) == {MANIFEST, *(entry.name for entry in entries)}
         assert entries[0].base is None and {e.base for e in entries if e.base} <= {e.version for e in entries}
     assert [entry.version for entry in entries] == [5, 6, 7, 8, 9, 10, 11]
+
+
+def test_what_others_keep_under_the_url_is_not_collected(place):
+    publisher, theirs = Publisher(place), {"recipe.json", "00000001-notes.txt", "model.safetensors.part"}
+    for name in theirs:
+        publisher.objects.put(name, b"theirs")
+    for version, state in enumerate(states(3), 1):
+        publisher.send(state, version)
+    assert theirs <= set(publisher.objects.names())
+
+
+def test_a_path_that_is_no_folder_is_named_and_reading_makes_none(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="file is a file"):
+        Subscriber(tmp_path / "file" / "weights")
+    assert Subscriber(tmp_path / "mistyped").sync() is None
+    assert not (tmp_path / "mistyped").exists()
+
+
+def test_a_full_version_can_be_asked_for(url):
+    publisher = Publisher(url)
+    entries = [publisher.send(state, version, full=version == 3) for version, state in enumerate(states(4), 1)]
+    assert [entry.base for entry in entries] == [None, 1, None, 3] and entries[2].why == "asked for"
 
 
 @pytest.mark.parametrize("harm", [lambda d: d[:-3], lambda d: d[:9] + bytes([d[9] ^ 1]) + d[10:], lambda d: b""])
@@ -278,6 +302,15 @@ def test_a_receiver_gets_back_what_it_was_given_though_the_subscriber_read_on(ur
     with pytest.raises(LawError, match="other weights"):
         subscriber.deliver(engine)
     assert engine.version == 1 and engine.digest() == digest(one) and subscriber.held.version == 1
+
+
+def test_another_receiver_is_given_its_own_whatever_its_number_says(url):
+    publisher, subscriber, (one, _) = Publisher(url), Subscriber(url), states(2)
+    publisher.send(one, 1)
+    first, second = Deaf(), Deaf()
+    second.version = 1
+    assert subscriber.deliver(first) == 0.0 and subscriber.deliver(first) is None
+    assert subscriber.deliver(second) == 0.0 and second.digest() == digest(one)
 
 
 class Deaf:

@@ -15,12 +15,18 @@ def through(publisher: Publisher, subscriber: Subscriber, seconds: float = 60.0)
 
     Publishing and reading run in a thread, on a copy of the weights, so that episodes go on; handing over happens between
     two decode steps. Raises Unreachable, which the loop counts, when the version does not appear within `seconds`; give
-    `rl` a longer `publish_seconds`, since a thread cannot be stopped.
+    `rl` a longer `publish_seconds`, since a thread cannot be stopped. The version after one that did not come through is sent
+    in full: a delta would stand on what may be torn.
     """
+    missed = False
 
     async def publish(network: Network, version: int, receiver: Receiver, probe: Sequence[int]) -> float:
-        await asyncio.to_thread(publisher.publish, copy.deepcopy(network), version, probe)
-        await asyncio.to_thread(subscriber.wait, version, seconds)
-        return subscriber.deliver(receiver) or 0.0
+        nonlocal missed
+        full, missed = missed, True
+        await asyncio.to_thread(publisher.publish, copy.deepcopy(network), version, probe, full)
+        found = await asyncio.to_thread(subscriber.wait, version, seconds)
+        gap = subscriber.deliver(receiver, found)
+        missed = False
+        return gap or 0.0
 
     return publish

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
+from trivium.errors import InputError
+
 PART = ".part"
 """How a staged file ends, until it is whole and renamed."""
 
@@ -48,9 +50,11 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.mkdir(parents=True, exist_ok=True)
+        if nearest := next((part for part in (path, *path.parents) if part.exists() and not part.is_dir()), None):
+            raise InputError(f"weights cannot lie in {path}: {nearest} is a file")
 
     def put(self, name: str, data: bytes) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
         staged = self.path / f"{name}.{uuid4().hex}{PART}"
         try:
             with open(staged, "xb") as file:
@@ -69,7 +73,7 @@ class Folder:
             return Seen(file.read())
 
     def names(self) -> list[str]:
-        return [file.name for file in self.path.iterdir() if file.is_file()]
+        return [file.name for file in self.path.iterdir() if file.is_file()] if self.path.exists() else []
 
     def delete(self, name: str) -> None:
         (self.path / name).unlink()

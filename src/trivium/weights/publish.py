@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-from trivium.errors import LawError
+from trivium.errors import InputError, LawError
 from trivium.nn import Network, Packed
 from trivium.nn.network import digest
 from trivium.weights.store import Probe
@@ -59,7 +59,7 @@ def _gap(receiver: Receiver, probe: Probe | None) -> float:
     """NaN counts as infinitely far."""
     if probe is None:
         return 0.0
-    gap = (receiver.score(probe.tokens) - torch.tensor(probe.logprobs)).abs().max().item()
+    gap = (receiver.score(probe.tokens).cpu() - torch.tensor(probe.logprobs)).abs().max().item()
     return gap if gap == gap else math.inf
 
 
@@ -70,5 +70,7 @@ def _widened(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 @torch.inference_mode()
 def probed(network: Network, tokens: Sequence[int]) -> torch.Tensor:
     """Logprobs float32 [len - 1] of a probe's tokens, as the learner computes them."""
-    run, view = torch.tensor(list(tokens)), Packed([len(tokens)])
+    if len(tokens) < 2:
+        raise InputError("a probe needs two tokens or more: the first is only read")
+    run, view = torch.tensor(list(tokens), device=network.head.weight.device), Packed([len(tokens)])
     return network.logprobs(network.hidden(run, view.positions, view)[:-1], run[1:])[0]

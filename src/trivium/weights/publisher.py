@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +16,10 @@ from trivium.nn.network import digest
 from trivium.weights.delta import State, alike, encode
 from trivium.weights.places import Seen
 from trivium.weights.publish import probed
-from trivium.weights.store import MANIFEST, Entry, Objects, Probe, Unreachable, checksum
+from trivium.weights.store import Entry, Objects, Probe, Unreachable, checksum
+
+_OURS = re.compile(r"\d{8,}-[0-9a-f]{16}\.(full|delta)(\.[0-9a-f]{32}\.part)?|manifest\.json\.[0-9a-f]{32}\.part")
+"""Names of a publisher's objects, whole or staged: nothing else under its URL is its to remove."""
 
 
 class Publisher:
@@ -44,15 +48,16 @@ class Publisher:
         self._known: tuple[bytes | None, ...] = ()
         self._spare = 0  # bytes: see _smaller
 
-    def publish(self, network: Network, version: int, probe: Sequence[int]) -> Entry:
-        """Publish a network's weights with the logprobs they give to `probe`, by which receivers are judged (law 10)."""
+    def publish(self, network: Network, version: int, probe: Sequence[int], full: bool = False) -> Entry:
+        """Publish a network's weights with the logprobs they give to `probe`, by which receivers are judged (law 10); `full`:
+        in full, for a reader to whom the last version did not come through."""
         state = self.rounded(network.state())
         if self.dtype is not None:
             network = network.plain()
             network.load_state(state)
-        return self.send(state, version, Probe(list(probe), probed(network, probe).tolist()))
+        return self.send(state, version, Probe(list(probe), probed(network, probe).tolist()), full)
 
-    def send(self, state: State, version: int, probe: Probe | None = None) -> Entry:
+    def send(self, state: State, version: int, probe: Probe | None = None, full: bool = False) -> Entry:
         """Publish a state. Raises Unreachable, after which the versions published before are still there, and only they; or,
         if the last answer was lost, this one too: send it again.
 
@@ -65,7 +70,7 @@ class Publisher:
             entries = [entry for entry in self.objects.read(seen) if entry.version < version]
             with self.objects.untimed():
                 state = {name: tensor.clone() for name, tensor in self.rounded(state).items()}
-                entry, data = self._encoded(state, version, probe, entries)
+                entry, data = self._encoded(state, version, probe, entries, "asked for" if full else "")
             self.objects.put(entry.name, data)
             kept = _kept([*entries, entry])
             self._point(kept, seen)
@@ -92,26 +97,26 @@ class Publisher:
         self.objects.point(data, seen)
         self._known = (data,)
 
-    def _encoded(self, state: State, version: int, probe: Probe | None, entries: list[Entry]) -> tuple[Entry, bytes]:
-        data, base, why = self._smaller(state, entries)
+    def _encoded(self, state: State, version: int, probe: Probe | None, entries: list[Entry], full: str) -> tuple[Entry, bytes]:
+        data, base, why = self._smaller(state, entries, full)
         mark = checksum(data)
         name = f"{version:08d}-{mark[:16]}.{'full' if base is None else 'delta'}"
         return Entry(version, base, why, name, len(data), mark, digest(state), probe), data
 
-    def _smaller(self, state: State, entries: list[Entry]) -> tuple[bytes, int | None, str]:
+    def _smaller(self, state: State, entries: list[Entry], full: str) -> tuple[bytes, int | None, str]:
         """The object, the version it stands on (None: full), and why it is full.
 
         Encoding in full only to compare sizes would cost more than all else. An older state can be had from a newer one by
         deltas of about the same sizes, so a full one is smaller than the last one measured by their sum at most: until then
         a delta goes out unmeasured. (About: compressors promise nothing. What is at stake is a size, never a value.)
         """
-        if why := self._reason(state, entries):
+        if why := full or self._reason(state, entries):
             return self._full(state), None, why
         last, before = self._last
         delta = encode(state, before)
         self._spare -= 2 * len(delta)
-        if self._spare < 0 and len(delta) >= len(full := self._full(state)):
-            return full, None, f"the delta would be larger: {len(delta)} bytes against {len(full)}"
+        if self._spare < 0 and len(delta) >= len(whole := self._full(state)):
+            return whole, None, f"the delta would be larger: {len(delta)} bytes against {len(whole)}"
         return delta, last.version, ""
 
     def _full(self, state: State) -> bytes:
@@ -128,10 +133,10 @@ class Publisher:
         return f"every {self.every} versions" if since + 1 >= self.every else ""
 
     def _collect(self, there: list[str], kept: list[Entry]) -> None:
-        """Of what was there before: remove what no kept version needs, and what a killed publisher left."""
-        needed = {MANIFEST, *(entry.name for entry in kept)}
+        """Of what publishers put there before: remove what no kept version needs, and what a killed one left."""
+        needed = {entry.name for entry in kept}
         with suppress(Unreachable):  # this version is published; the next one collects
-            self.objects.delete([name for name in there if name not in needed])
+            self.objects.delete([name for name in there if _OURS.fullmatch(name) and name not in needed])
 
 
 def _kept(entries: list[Entry]) -> list[Entry]:

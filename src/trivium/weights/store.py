@@ -205,7 +205,7 @@ def _open(url: str, seconds: float, options: dict[str, str]) -> Place:
     client = {"timeout": limit, "connect_timeout": limit, "allow_http": options.get("endpoint", "").startswith("http:")}
     try:
         return Bucket(
-            from_url(url, config=options, client_options=client, retry_config={"max_retries": 5, "retry_timeout": limit})
+            from_url(url, config=options, client_options=client, retry_config={"max_retries": 1000, "retry_timeout": limit})
         )
     except Exception as error:
         raise InputError(f"{url} is no folder or bucket that can be opened: {error}") from error

@@ -36,6 +36,7 @@ class Subscriber:
         self.objects = Objects(url, seconds=seconds, options=options)
         self.held: Weights | None = None
         self._given: Weights | None = None
+        self._receiver: Receiver | None = None  # who was given it
         self._reached: Weights | None = None
 
     def sync(self) -> Weights | None:
@@ -61,12 +62,13 @@ class Subscriber:
             time.sleep(min(every, max(0.0, end - time.monotonic())))
         raise Unreachable(f"version {version} did not appear in {self.objects.url} within {seconds:g} s") from error
 
-    def deliver(self, receiver: Receiver) -> float | None:
-        """`sync` and hand it over as `publish` does; the probe's largest gap, or None if the receiver has it already.
+    def deliver(self, receiver: Receiver, found: Weights | None = None) -> float | None:
+        """`sync` (or take what a `wait` has `found`) and hand it over as `publish` does; the probe's largest gap, or None if
+        this receiver has it already.
 
         Raises LawError if the receiver does not hold what it was given; it then gets back what it had from here.
         """
-        before, found = self._given, self.sync()
+        before, found = self._given if self._receiver is receiver else None, found or self.sync()
         if found is None or (before is not None and found.digest == before.digest and receiver.version == found.version):
             return None
         try:
@@ -76,7 +78,7 @@ class Subscriber:
                 receiver.load(before.state, before.version)
             self.held = before
             raise
-        self._given = found
+        self._given, self._receiver = found, receiver
         return gap
 
     def _synced(self) -> Weights | None:
