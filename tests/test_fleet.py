@@ -32,6 +32,12 @@ def _other_dies(rank: Rank) -> None:
     rank.barrier()
 
 
+def _other_dies_last(rank: Rank) -> None:
+    rank.barrier()
+    if not rank.first:
+        os._exit(9)
+
+
 def _first_refuses(rank: Rank) -> None:
     if rank.first:
         raise InputError("the first worker's own complaint")
@@ -49,6 +55,7 @@ def test_shares_in_order_are_the_whole(tmp_path):
         ("_other_refuses", InputError, "the second worker's own complaint"),
         ("_first_refuses", InputError, "the first worker's own complaint"),
         ("_other_dies", TriviumError, "died: run the same command again to go on"),
+        ("_other_dies_last", TriviumError, "died: run the same command again to go on"),
     ],
 )
 def test_one_error_is_told_once_and_soon(main, kind, why, capfd):
@@ -57,6 +64,18 @@ def test_one_error_is_told_once_and_soon(main, kind, why, capfd):
         launch(globals()[main], 2)
     assert "Traceback" not in capfd.readouterr().err
     assert time.monotonic() - began < 60
+
+
+def test_a_worker_that_never_begins_is_noticed_soon(tmp_path):
+    """A script without its __main__ guard: its workers die while they read it."""
+    (tmp_path / "main.py").write_text("import os\nfrom trivium.fleet import launch\nlaunch(os.getpid, 2)\n")
+    done = subprocess.run([sys.executable, str(tmp_path / "main.py")], capture_output=True, text=True, timeout=60)
+    assert done.returncode and "died" in done.stderr
+
+
+def test_no_worker_is_refused():
+    with pytest.raises(InputError, match="a worker at least"):
+        launch(_other_dies, 0)
 
 
 def test_the_others_end_with_a_killed_parent(tmp_path):

@@ -156,6 +156,43 @@ def test_what_does_not_fit_is_an_error_that_says_so(tiny_model, renderer):
         speak(engine, [[1] * 40], Sampling(max_tokens=20))
 
 
+@pytest.mark.parametrize("tokens", [[], [10**6], [-1]])
+def test_a_view_that_cannot_be_read_harms_nobody_else(tiny_model, renderer, tokens):
+    engine = Engine(network(tiny_model), renderer=renderer, context=200)
+    good = View([5, 6, 7], (), (), (0, "t", 0, "0", 0))
+
+    async def both():
+        speaking = asyncio.create_task(engine.speak(good, Sampling(max_tokens=20)))
+        await asyncio.sleep(0)
+        with pytest.raises(PolicyError, match="a view is tokens"):
+            await engine.speak(View(tokens, (), (), (0, "t", 1, "0", 0)), Sampling(max_tokens=20))
+        return await speaking
+
+    assert asyncio.run(both()).tokens
+
+
+@pytest.mark.parametrize(
+    "bad", [{"temperature": -1.0}, {"temperature": float("nan")}, {"top_p": 0.0}, {"top_k": -1}, {"max_tokens": 0}]
+)
+def test_nobody_can_ask_for_what_cannot_be_drawn(bad):
+    with pytest.raises(InputError, match="nobody can draw"):
+        Sampling(**bad)
+
+
+def test_an_engine_without_slots_or_a_tokenizer_is_refused(tiny_model, renderer):
+    with pytest.raises(InputError, match="slots is 0"):
+        Engine(network(tiny_model), renderer=renderer, slots=0)
+    with pytest.raises(InputError, match="give Engine a renderer"):
+        Engine(network(tiny_model))
+    assert Engine(Network.load(tiny_model), context=100).renderer.stop_tokens
+
+
+def test_a_window_larger_than_the_engines_context_is_refused_at_once(tiny_model, renderer):
+    engine = Engine(network(tiny_model), renderer=renderer, context=200)
+    with pytest.raises(InputError, match="window of 900 tokens is more than agent's context of 200"):
+        asyncio.run(Harness([search_corpus], Window(900), specs=False).run(TASK, engine))
+
+
 def test_a_cancelled_request_frees_its_slot(tiny_model, renderer):
     engine = Engine(network(tiny_model), renderer=renderer, slots=1, context=200)
 

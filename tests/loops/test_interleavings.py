@@ -143,6 +143,44 @@ def test_an_engine_that_stays_dead_ends_the_loop_with_its_own_words():
     assert house.clock.now() < 200
 
 
+def test_a_step_in_which_none_can_speak_to_its_end_ends_the_loop():
+    class Short(SimulatedEngine):
+        async def speak(self, view, sampling):
+            if len(view.tokens) > 4:
+                raise PolicyError("it does not fit the context")
+            return await super().speak(view, sampling)
+
+    house = House(engine=Short(lambda stream: 1.0), harness=SimulatedHarness(lambda task, sample: 3))
+    with pytest.raises(PolicyError, match="does not fit the context"):
+        house.run()
+    assert not house.events
+
+
+def test_a_step_that_is_overtaken_as_a_whole_is_counted():
+    house = House(engine=SimulatedEngine(lambda stream: 50.0 if stream[0] == 2 else 4.0))
+    house.run(max_lag=1, slots=8)
+    assert [event.metrics["episodes_overtaken"] for event in house.events] == [0, 0, 4, 0, 0, 0]
+    house.account(6 * 4)
+
+
+def test_a_hung_attempt_is_lost_and_not_the_run_by_the_defaults():
+    house = House(engine=SimulatedEngine(lambda stream: 1e6 if stream[:3] == (1, "t2", 1) else 4.0))
+    house.run()
+    assert house.total("episodes_lost") == 1 and len(house.events) == 6
+
+
+def test_a_receiver_that_is_dead_when_weights_come_is_counted():
+    async def publish(network, version, engine, probe):
+        if version == 2:
+            raise PolicyError("the server does not answer")
+        engine.load(None, version)
+        return 0.0
+
+    house = House(publish=publish)
+    house.run()
+    assert house.total("publish_failed") == 1 and len(house.events) == 6
+
+
 def test_an_episode_that_its_policy_cannot_finish_is_left_out_of_its_group_and_counted():
     class Refuses(SimulatedEngine):
         async def speak(self, view, sampling):

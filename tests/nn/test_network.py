@@ -126,6 +126,14 @@ def test_missing_weights_are_an_error_and_no_random_numbers(tmp_path):
         Network.load(tmp_path / "net")
 
 
+@pytest.mark.parametrize("name, harm", [("model.safetensors", b""), ("model.safetensors", b"torn"), ("config.json", b"{")])
+def test_a_torn_file_is_an_error_that_names_the_folder(tmp_path, name, harm):
+    network().save(tmp_path / "net")
+    (tmp_path / "net" / name).write_bytes(harm)
+    with pytest.raises(CorruptError, match="net does not load"):
+        Network.load(tmp_path / "net")
+
+
 def test_no_network_there(tmp_path):
     with pytest.raises(InputError, match="no config.json"):
         Network.load(tmp_path)

@@ -67,6 +67,7 @@ def test_a_torn_one_is_named_and_the_previous_taken(tmp_path, name, harm):
     assert other.network.digest() == student().network.digest()
     kept.save(other)
     assert kept.load(student()).skipped == []
+    assert [folder.name for folder in kept.folders()] == ["00000001", "00000003"], "the torn one is not one of the two kept"
 
 
 def test_only_torn_ones_are_an_error_that_names_the_newest(tmp_path):

@@ -75,6 +75,10 @@ def test_rejection_sampling_learns_from_the_best_alone():
     record(net, [good, bad, worse])
     learner(net, RFT()).learn(Batch([Group("t", [good, bad], [1.0, 0.0])]))
     learner(other, RFT()).learn(Batch([Group("t", [good, worse], [1.0, 0.3])]))
+    (alone,), metrics = gradients(learner(network(), RFT()), Batch([Group("t", [good, bad], [1.0, 0.0])]))
+    (imitated,), _ = gradients(learner(network(), SFT()), Batch([Group("t", [good], [1.0])]))
+    assert metrics["episodes"] == 1
+    assert all(torch.equal(alone[name], imitated[name]) for name in imitated)
     assert max((a - b).abs().max() for a, b in zip(net.parameters(), other.parameters(), strict=True)) < 1e-5
 
 

@@ -52,11 +52,15 @@ class Engine:
         weight = self.network.head.weight
         if weight.device.type not in ("cpu", "cuda"):
             raise Unsupported(f"this engine has no attention kernel for {weight.device}; it runs on a CPU or a CUDA device")
-        self.renderer = renderer or Renderer.load(model)
+        if renderer is None and isinstance(model, Network) and model.folder is None:
+            raise InputError("this network was made and not loaded, and has no tokenizer: give Engine a renderer")
+        self.renderer = renderer or Renderer.load(self.network.folder)
         self.name, self.version = name, version
         limit = getattr(self.network.config, "max_position_embeddings", context)
         if context > limit:
             raise InputError(f"the context of {context} tokens is longer than this model's {limit}")
+        if slots < 1:
+            raise InputError(f"an engine needs a slot to speak: slots is {slots}")
         if memory is not None and memory < context:
             raise InputError(f"a memory of {memory} tokens does not hold one context of {context}")
         self.slots = slots
@@ -67,7 +71,10 @@ class Engine:
         self.drafts = Drafts()
 
     async def speak(self, view: View, sampling: Sampling) -> Reply:
-        """One reply. Raises PolicyError when the view and its reply do not fit the engine's context."""
+        """One reply. Raises PolicyError when the view and its reply do not fit the engine's context, or it cannot be read."""
+        vocabulary = self.network.config.vocab_size
+        if not len(view.tokens) or min(view.tokens) < 0 or max(view.tokens) >= vocabulary:
+            raise PolicyError(f"a view is tokens from 0 to {vocabulary - 1}, and at least one")
         if len(view.tokens) + sampling.max_tokens > self.cache.context:
             raise PolicyError(
                 f"{len(view.tokens)} tokens and a reply of {sampling.max_tokens} do not fit the engine's context of "
@@ -80,6 +87,11 @@ class Engine:
             self._driver = loop.create_task(self._drive())
         await request.done
         return Reply(request.tokens[request.prompt :], request.logprobs, request.versions, request.kept)
+
+    @property
+    def context(self) -> int:
+        """Tokens that a view and its reply may take."""
+        return self.cache.context
 
     def load(self, state: dict[str, torch.Tensor], version: int) -> None:
         """Take over new weights between two steps. Requests under way go on under them, their past computed anew."""

@@ -19,7 +19,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
-from trivium.errors import TriviumError
+from trivium.errors import InputError, TriviumError
 
 T = TypeVar("T")
 _DEADLINE = timedelta(minutes=30)
@@ -62,8 +62,10 @@ def launch(main: Callable[..., None], workers: int, *arguments: Any) -> None:
     """Run `main(rank, *arguments)` in `workers` processes; this process is rank 0.
 
     What another rank raised on purpose is raised here; TriviumError when it died otherwise. If this process dies the others
-    end with it.
+    end with it. Raises InputError for less than one worker.
     """
+    if workers < 1:
+        raise InputError(f"it takes a worker at least, not {workers}")
     if workers == 1:
         _one_thread()
         return main(Rank(), *arguments)
@@ -76,10 +78,13 @@ def launch(main: Callable[..., None], workers: int, *arguments: Any) -> None:
         for process in others:
             process.start()
         try:
+            _wait_for_birth(others, folder)
             _join_group(Rank(0, workers), folder)
             main(Rank(0, workers), *arguments)
             for process in others:
-                process.join()
+                process.join(_DEADLINE.total_seconds())
+            if any(process.exitcode != 0 for process in others):
+                raise RuntimeError("they did not end as the first did")
         except TriviumError:
             raise
         except Exception as error:  # a collective broke because another rank did?
@@ -90,6 +95,14 @@ def launch(main: Callable[..., None], workers: int, *arguments: Any) -> None:
                 process.kill()
                 process.join()
             _leave_group()
+
+
+def _wait_for_birth(others: Sequence[BaseProcess], folder: str) -> None:
+    """Until all have begun: one that died before it joined the group would be waited for until the deadline."""
+    while len(list(Path(folder).glob("born-*"))) < len(others):
+        if any(process.exitcode is not None for process in others):
+            raise RuntimeError("a worker died before it began")
+        time.sleep(0.01)
 
 
 def _raise_theirs(others: Sequence[BaseProcess], folder: str, ours: Exception) -> None:
@@ -106,6 +119,7 @@ def _raise_theirs(others: Sequence[BaseProcess], folder: str, ours: Exception) -
 def _work(main: Callable[..., None], rank: Rank, folder: str, parent: int, arguments: tuple) -> None:
     _die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a person's Ctrl-C goes to rank 0, which ends us
+    Path(folder, f"born-{rank.number}").touch()
     _join_group(rank, folder)
     try:
         main(rank, *arguments)

@@ -63,8 +63,13 @@ class Harness:
     ) -> Episode:
         """One attempt at `task`. Whatever goes wrong inside is data on the episode; only a bad set-up raises.
 
-        `on_turn` is handed a snapshot before each turn, to branch from. Raises InputError when the prompt does not fit.
+        `on_turn` is handed a snapshot before each turn, to branch from. Raises InputError when the prompt does not fit, or the
+        window is larger than the context of a policy that says what it has.
         """
+        if getattr(policy, "context", self.window.budget) < self.window.budget:
+            raise InputError(
+                f"a window of {self.window.budget} tokens is more than {policy.name}'s context of {policy.context}"
+            )
         episode = Episode(id or f"{task.id}/{sample}", task, sample, seed)
         context = self._context("0", policy)
         episode.threads.append(context.thread)

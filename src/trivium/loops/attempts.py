@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trivium.errors import PolicyError
-from trivium.harness import Harness, refuse_silence
+from trivium.errors import InputError, PolicyError
+from trivium.harness import Harness
 from trivium.policy import Policy
 from trivium.reward import Scorer, score
 from trivium.trace import Episode, Sampling, Store, Task
@@ -39,16 +39,17 @@ class Flight:
         return sum(attempt.cancelled() for attempt in self.attempts)
 
     def landed(self) -> list[list[Scored]]:
-        """What came of each task, in order. Raises what an attempt raised, and PolicyError where the policy could not
-        speak in any."""
+        """What came of each task, in order. Raises what an attempt raised, and PolicyError where the policy could speak to the
+        end in none; those that were overtaken say nothing of it."""
         for attempt in self.attempts:
             if not attempt.cancelled() and attempt.exception():
                 raise attempt.exception()
         found = [(None, {}) if attempt.cancelled() else attempt.result() for attempt in self.attempts]
         episodes = [episode for episode, _ in found if episode]
-        if found and not episodes:
+        if not episodes and self.overtaken < len(found):
             raise PolicyError(f"no episode of step {self.step} ended before its deadline, after {len(AGAIN)} re-runs of each")
-        refuse_silence(episodes)
+        if episodes and all(map(silent, episodes)):
+            raise PolicyError(episodes[0].agent.stop.detail)
         size = len(found) // max(1, len(self.tasks))
         parts = [found[at : at + size] for at in range(0, len(found), size)] if found else []
         return [[(episode, scores) for episode, scores in part if episode and not silent(episode)] for part in parts]
@@ -94,6 +95,8 @@ class Attempts:
         if episode is None or silent(episode):
             return episode, {}
         (scores,) = await score([episode], flight.scorer)
+        if "reward" not in scores:
+            raise InputError(f"the scorer gives no reward, only {', '.join(sorted(scores)) or 'nothing'}")
         return episode, scores
 
     async def _persist(self, flight: Flight, task: Task, sample: int) -> Episode | None:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from trivium import weights
-from trivium.errors import CorruptError, InputError, TriviumError
+from trivium.errors import CorruptError, InputError, PolicyError, TriviumError
 from trivium.fleet import Rank
 from trivium.harness import Harness
 from trivium.loops.attempts import Attempts, Flight, Scored
@@ -33,8 +33,8 @@ from trivium.train import Batch, Group, Learner
 STALE = 8
 """Steps in a row without one fresh episode, after which the loop ends: the weights do not arrive."""
 
-COUNTS = ("episodes_rerun", "episodes_overtaken", "episodes_lost", "episodes_dropped")
-"""Numbers of a step that are summed over ranks; all others are means."""
+COUNTS = ("episodes_rerun", "episodes_overtaken", "episodes_lost", "episodes_dropped", "publish_failed")
+"""Numbers of a step that are summed over ranks; all others are means, but for the largest `publish_gap`."""
 
 Source = AsyncIterator[tuple[list[Group], dict[str, float]]]
 
@@ -59,7 +59,7 @@ async def rollouts(
     rank: Rank = Rank(),
     max_lag: int = 0,
     slots: int | None = None,
-    seconds: float = 3600.0,
+    seconds: float = 600.0,
 ) -> Source:
     """The source: for each step this rank's share of `groups` tasks, `size` attempts of each, scored and stored, with
     their mean scores. Tasks are taken in order, around and around.
@@ -72,8 +72,11 @@ async def rollouts(
     share of a step unless given), older steps first. Steps come in order; the slow episodes of the first are overtaken when
     `max_lag` whole steps wait behind them: cancelled and counted. An attempt has `seconds`; one that a dead policy or the
     deadline ended is begun anew, up to three times, and then left out of its group, counted. Raises PolicyError when
-    the policy could not speak in any attempt of a step, InputError where a task stands in one step twice.
+    the policy could speak to the end in no attempt of a step, InputError where a task stands in one step twice. `rl`'s
+    `deadline` for a batch is to hold four times `seconds` and the pauses between: then a hung attempt is lost and not the run.
     """
+    if not tasks:
+        raise InputError("there are no tasks to attempt")
     if max_lag < 0:
         raise InputError(f"max_lag counts versions: 0 or more, not {max_lag}")
     asked = partial(chosen, tasks, groups, rank)
@@ -126,14 +129,16 @@ async def _land(flying: Sequence[Flight], max_lag: int) -> None:
 def _landed(flight: Flight, size: int, store: Store | None):
     """A flight's groups, kept in the store, with its numbers."""
     found = flight.landed()
+    numbers = {"episodes_rerun": flight.reruns, "episodes_overtaken": flight.overtaken}
+    seconds = asyncio.get_running_loop().time() - flight.began
+    made = _yielded(found, size, numbers | {"rollout_seconds": seconds})  # refuses a reward that is none, before it is kept
     if store:
         every, named = (
             [pair for part in found for pair in part],
             getattr(flight.scorer, "__name__", type(flight.scorer).__name__),
         )
         store.write([e for e, _ in every], [s for e, scores in every for s in opinions(e.id, scores, named)])
-    numbers = {"episodes_rerun": flight.reruns, "episodes_overtaken": flight.overtaken}
-    return _yielded(found, size, numbers | {"rollout_seconds": asyncio.get_running_loop().time() - flight.began})
+    return made
 
 
 def _yielded(found: Sequence[list[Scored]], size: int, numbers: dict[str, float]):
@@ -191,9 +196,9 @@ async def rl(
             done = await in_time(learner.step(Batch(groups)), deadline, f"the learner's step {step}")
             published, why = await _publish(publish, learner, done.version, engine, probe, publish_seconds)
             seconds = {"learn_seconds": now() - began, "wait_seconds": began - asked}
-            scores = await _together(rank, {**scores, "episodes_dropped": dropped})
+            scores = await _together(rank, {**scores, "episodes_dropped": dropped, **published})
             step += 1
-            yield Event("rl", step, {**scores, **done.metrics, **seconds, **published})
+            yield Event("rl", step, {**scores, **done.metrics, **seconds})
     finally:
         if hasattr(source, "aclose"):
             await source.aclose()
@@ -205,7 +210,7 @@ async def _publish(publish: Publish, learner: Learner, version: int, engine, pro
         async with asyncio.timeout(seconds):
             gap = publish(learner.network, version, engine, probe)
             return {"publish_gap": await gap if inspect.isawaitable(gap) else gap, "publish_failed": 0.0}, ""
-    except (OSError, CorruptError, weights.Unreachable) as error:  # a time-out is an OSError
+    except (OSError, CorruptError, PolicyError, weights.Unreachable) as error:  # a time-out is an OSError
         return {"publish_failed": 1.0}, str(error) or f"no answer in {seconds:g} s"
 
 
@@ -226,13 +231,17 @@ async def _together(rank: Rank, scores: dict[str, float]) -> dict[str, float]:
 
 
 def means(scores: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The mean of each named score over the episodes that have it."""
-    names = sorted({name for found in scores for name in found})
-    return {name: float(np.mean([found[name] for found in scores if name in found])) for name in names}
+    """The mean of each named score over the episodes that have it; NaN is to have none."""
+    known: dict[str, list[float]] = {}
+    for name, value in (pair for found in scores for pair in found.items()):
+        if value == value:
+            known.setdefault(name, []).append(value)
+    return {name: float(np.mean(known[name])) for name in sorted(known)}
 
 
 def together(rank: Rank, scores: dict[str, float]) -> dict[str, float]:
     """Every rank's means as one, and counts summed."""
     every = rank.gather(scores)
     counted = {name: float(sum(found[name] for found in every if name in found)) for name in COUNTS}
-    return {**means(every), **counted}
+    gaps = [found["publish_gap"] for found in every if "publish_gap" in found]
+    return {**means(every), **counted, **({"publish_gap": max(gaps)} if gaps else {})}

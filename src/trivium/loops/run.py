@@ -14,6 +14,7 @@ runs/demo/
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
@@ -45,13 +46,23 @@ class Run:
 
     @classmethod
     def begin(cls, folder: str | Path, recipe: dict[str, Any]) -> Run:
-        """A run with this recipe: a new one, or the one already there if it has the same. Raises as `check` does."""
+        """A run with this recipe: a new one, or the one already there if it has the same. It is the caller's alone, as long as
+        the Run lives: InputError if another one trains there. Raises as `check` does."""
         run = cls(folder)
         run.check(recipe)
         run.folder.mkdir(parents=True, exist_ok=True)
         if not (run.folder / "recipe.json").exists():
             write_json(run.folder / "recipe.json", recipe)
+        run._hold()
         return run
+
+    def _hold(self) -> None:
+        """Keep others from writing here, until this object or its process ends. Raises InputError."""
+        self._held = open(self.folder / "recipe.json", "rb")  # noqa: SIM115  (open as long as we live)
+        try:
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise InputError(f"{self.folder} is being trained by another process: let it end, or stop it") from error
 
     def check(self, recipe: dict[str, Any]) -> None:
         """Raises InputError if the folder holds something else, or a run whose recipe differs (naming the field)."""

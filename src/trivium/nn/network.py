@@ -18,6 +18,7 @@ from typing import Protocol
 import blake3
 import torch
 import torch.distributed as dist
+from safetensors import SafetensorError
 from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
@@ -82,13 +83,13 @@ class Network(torch.nn.Module):
         Raises InputError if there is no such network, CorruptError if weights are missing, Unsupported as above.
         """
         folder = _folder(path)
-        _check_layers(AutoConfig.from_pretrained(folder))
         try:
+            _check_layers(AutoConfig.from_pretrained(folder))
             with _quiet():
                 model, info = AutoModelForCausalLM.from_pretrained(
                     folder, dtype=dtype, attn_implementation="trivium", output_loading_info=True
                 )
-        except (OSError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError, SafetensorError) as error:
             raise CorruptError(f"the network in {folder} does not load: {error}") from error
         if bad := sorted(info["missing_keys"]) + sorted(str(key) for key in info["mismatched_keys"]):
             raise CorruptError(f"the weights in {folder} lack {bad[0]} and {len(bad) - 1} more")

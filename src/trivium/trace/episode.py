@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from trivium.errors import LawError
+from trivium.errors import InputError, LawError
 from trivium.trace.ops import AnyOp
 
 Kind = Literal["prompt", "sampled", "message", "chunk", "summary"]
@@ -50,6 +50,13 @@ class Sampling:
     top_p: float = 1.0
     top_k: int = 0
     max_tokens: int = 256
+
+    def __post_init__(self) -> None:
+        """Raises InputError for what nobody could draw by."""
+        if not 0 <= self.temperature < math.inf or not 0 < self.top_p <= 1 or self.top_k < 0 or self.max_tokens < 1:
+            raise InputError(
+                f"nobody can draw by {self}: temperature from 0, top_p above 0 up to 1, top_k from 0, max_tokens from 1"
+            )
 
 
 @dataclass(frozen=True, slots=True)

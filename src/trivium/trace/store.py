@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
@@ -101,7 +102,11 @@ class Store:
         """Every opinion about one episode, oldest first."""
         query = select(_scores).where(_scores.c.episode == episode).order_by(_scores.c.seq)
         with self._engine.connect() as connection:
-            return [Score(r.episode, r.name, r.value, r.scorer, r.version, r.thread) for r in connection.execute(query)]
+            found = connection.execute(query)
+            # SQLite keeps NaN as NULL
+            return [
+                Score(r.episode, r.name, math.nan if r.value is None else r.value, r.scorer, r.version, r.thread) for r in found
+            ]
 
     def close(self) -> None:
         self._engine.dispose()

@@ -57,7 +57,8 @@ class Algorithm:
     """One row of the table.
 
     `samples`: it needs recorded logprobs, and a group of equal rewards teaches it nothing. `sequence`, `reference`: the
-    loss reads that field of Tokens (a reference network must then be given to the learner).
+    loss reads that field of Tokens (a reference network must then be given to the learner). `rejects`: an episode of
+    advantage 0 is thrown away, and counts in no mean.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Algorithm:
     samples: bool = True
     sequence: bool = False
     reference: bool = False
+    rejects: bool = False
 
 
 # The table -----------------------------------------------------------------------------------------------------------
@@ -114,7 +116,7 @@ def Kimi(low: float = -math.log(2), high: float = math.log(2), tau: float = 1e-3
 
 def RFT() -> Algorithm:
     """Rejection sampling: the best of each group is imitated, the others are thrown away. What RL has to beat."""
-    return Algorithm("rft", best, imitate, token_mean)
+    return Algorithm("rft", best, imitate, token_mean, rejects=True)
 
 
 # Credit: rewards [G] -> advantages [G] -------------------------------------------------------------------------------

@@ -110,6 +110,8 @@ def lessons(batch: Batch, algorithm: Algorithm, policies: Collection[str]) -> tu
             continue
         advantages = algorithm.credit(torch.tensor(group.rewards, dtype=torch.float64)).tolist()
         for episode, advantage in zip(group.episodes, advantages, strict=True):
+            if algorithm.rejects and advantage == 0:
+                continue
             made = rows(episode, policies)
             for row in made:
                 _check(row, algorithm)

@@ -43,11 +43,13 @@ class Loaded:
 
 
 class Checkpoints:
-    """The checkpoints under `root`; the last `keep` stay. One process writes (rank 0), any number read."""
+    """The checkpoints under `root`; the last `keep` stay, without those that `load` found torn. One process writes (rank 0),
+    any number read."""
 
     def __init__(self, root: str | Path, keep: int = 2) -> None:
         self.root = Path(root)
         self.keep = keep
+        self._torn: set[str] = set()  # found by `load`: no more to be kept
 
     def save(self, learner: Learner, user: dict[str, Any] | None = None) -> Path | None:
         """Write the learner's weights, optimizer and version, and `user` (JSON). A kill loses nothing older.
@@ -74,7 +76,8 @@ class Checkpoints:
         folder = self.root / f"{max([int(old.name) for old in self.folders()], default=0) + 1:08d}"
         os.replace(temporary, folder)
         files.sync(self.root)
-        for old in self.folders()[: -self.keep]:
+        good = [folder for folder in self.folders() if folder.name not in self._torn]
+        for old in set(self.folders()) - set(good[-self.keep :]):
             self._remove(old)
         return folder
 
@@ -90,6 +93,7 @@ class Checkpoints:
                 contents = _read(folder)
             except CorruptError as error:
                 skipped.append(str(error))
+                self._torn.add(folder.name)
                 continue
             return _restore(learner, contents, skipped)
         if skipped:

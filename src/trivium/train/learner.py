@@ -203,11 +203,6 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
 
     @property
-    def weights(self) -> dict[str, Tensor]:
-        """What to publish: the network's state, not copied, so read it before the next step."""
-        return self.network.state()
-
-    @property
     def _device(self) -> torch.device:
         return self.network.head.weight.device
 

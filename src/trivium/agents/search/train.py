@@ -117,7 +117,7 @@ class _Line:
         self.network = self.parts.network()
         if self.rank.first:  # makes what the others then find: the run, its store, and the corpus' vectors in the cache
             self.parts.check()
-            Run.begin(self.recipe.out, self.recipe.fields())
+            self.run = Run.begin(self.recipe.out, self.recipe.fields())
             Store(self.run.folder / "episodes.db").close()
         self.rank.barrier()
         self.store = Store(self.run.folder / "episodes.db")
