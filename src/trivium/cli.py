@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib.metadata import version
 from typing import Annotated
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # equal single-thread workers beat threads here (fleet/local.py)
@@ -40,18 +41,26 @@ def main() -> None:
     """The entry point: a person's mistake is one line on stderr and status 2, never a traceback."""
     try:
         _dispatch(sys.argv[1:])
-    except TriviumError as error:
+    except BrokenPipeError:  # who read us has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (TriviumError, OSError) as error:
         print(f"trivium: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        print("trivium: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        goes_on = "; the same command goes on from the last checkpoint" if sys.argv[1:2] == ["train"] else ""
+        print(f"trivium: stopped{goes_on}", file=sys.stderr)
         sys.exit(130)
 
 
 def _dispatch(words: list[str]) -> None:
-    if not words or {*words[:1], *(words[1:2] if words[0] in AGENTS_VERBS else ())} & HELP:
+    if not words or words[0] in HELP:
         print(USAGE)
         return
+    if words[0] == "--version":
+        print(version("trivium"))
+        return
+    if words[0] in AGENTS_VERBS and words[1:2] and words[1] in HELP:
+        words = [words[0], "search", *words[1:]]  # the only agent there is
     if words[0] in ("train", "eval", "ask"):
         from trivium.agents.search import command  # brings torch, which `trivium show` can do without
 
@@ -87,7 +96,7 @@ def show(run: RunFolder, episode: str = "", count: int = 3, policy: str = "rl") 
     store = Store(opened.folder / "episodes.db")
     found = list(store.select(prefix=prefix, limit=count))
     if not found:
-        raise InputError(f"{run} holds no episode whose id begins with {prefix!r}")
+        raise InputError(f"{run} holds no episode whose id begins with {prefix!r}; {_stages(store)}")
     console = Console()
     if opened.finished and not episode:
         console.print(summary_table(read_json(opened.folder / "summary.json")))
@@ -95,6 +104,12 @@ def show(run: RunFolder, episode: str = "", count: int = 3, policy: str = "rl") 
     decode = Renderer.load(opened.model()).decode if opened.finished else None
     for each in found:
         console.print(episode_panel(each, decode, {s.name: s.value for s in store.scores(each.id)}))
+
+
+def _stages(store: Store) -> str:
+    """What there is to be shown with --episode."""
+    stages = [stage for stage in ("teacher/", "eval/base/", "eval/sft/", "rl/") if list(store.select(prefix=stage, limit=1))]
+    return f"there are --episode {', '.join(stages)}" if stages else "there is none yet"
 
 
 def export(run: RunFolder, folder: Folder) -> None:

@@ -9,7 +9,7 @@ order.
 
 from __future__ import annotations
 
-from trivium.corpus.base import Chunk, Document, Embedder, HashEmbedder, Hit, Reranker
+from trivium.corpus.base import Chunk, Document, Embedder, HashEmbedder, Hit, Reranker, document_of
 from trivium.corpus.chunks import split
 from trivium.corpus.documents import Beir, Query, read_beir, read_documents, read_folder, read_jsonl
 from trivium.corpus.embed import CachedEmbedder, open_embedder
@@ -32,6 +32,7 @@ __all__ = [
     "PatternError",
     "Query",
     "Reranker",
+    "document_of",
     "open_embedder",
     "pack",
     "read_beir",

@@ -29,6 +29,12 @@ class Document:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
 
+def document_of(source: str) -> str:
+    """The document of a chunk, by the chunk's id; what is no such id (a passage of somebody's own tool) is a document."""
+    name, _, order = source.rpartition(":")
+    return name if name and order.isdecimal() else source
+
+
 @dataclass(frozen=True, slots=True)
 class Chunk:
     """A passage of a document: `text` is an exact substring of the document's, `order` counts from 0, `id` is

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,7 +47,7 @@ def read_documents(path: str | Path) -> list[Document]:
     if path.is_dir():
         beir = path / "corpus.jsonl"
         return read_jsonl(beir) if beir.exists() else read_folder(path)
-    if path.suffix in _SUFFIXES:
+    if path.suffix.lower() in _SUFFIXES:
         return [_read_text_file(path, path.name)]
     return read_jsonl(path)
 
@@ -77,6 +78,8 @@ def read_beir(folder: str | Path, split: str = "test") -> Beir:
     folder = _existing(folder)
     documents = read_jsonl(folder / "corpus.jsonl")
     queries = [_query(row, where) for row, where in _rows(_existing(folder / "queries.jsonl"))]
+    if twice := [id for id, count in Counter(query.id for query in queries).items() if count > 1]:
+        raise InputError(f"{folder / 'queries.jsonl'} has the id {twice[0]!r} twice: ids must differ")
     qrels = _qrels(_existing(folder / "qrels" / f"{split}.tsv"), {q.id for q in queries}, {d.id for d in documents})
     return Beir(documents, [query for query in queries if query.id in qrels], qrels)
 

@@ -65,6 +65,8 @@ async def evaluate(
     `policy` may be a function of the task (a scripted expert knows its task). At most `at_once` episodes live at a time;
     `progress` hears of each that ended. Raises PolicyError when the policy could not speak at all.
     """
+    if not tasks or samples < 1 or at_once < 1:
+        raise InputError(f"there is nothing to evaluate: {len(tasks)} tasks, {samples} samples, {at_once} at once")
     sampling, gate = sampling or Sampling(), asyncio.Semaphore(at_once)
 
     async def attempt(task: Task, sample: int) -> Episode:

@@ -37,7 +37,9 @@ class Window:
     def __post_init__(self) -> None:
         if not 0 < self.soft <= self.hard <= 1:
             raise InputError(f"a window needs 0 < soft <= hard <= 1, not soft {self.soft} and hard {self.hard}")
-        if self.reply >= self.budget:
+        if self.summarize is not None and not 0 < self.summarize <= 1:
+            raise InputError(f"summarize is a share of the window, above 0 and up to 1, not {self.summarize}")
+        if not 0 < self.reply < self.budget:
             raise InputError(f"a window of {self.budget} tokens cannot keep {self.reply} free for a reply")
 
     def check(self, prompt: int) -> None:
@@ -65,6 +67,10 @@ class Limits:
     tool_seconds: float = 30.0
     calls: int = 8
 
+    def __post_init__(self) -> None:
+        if min(self.turns, self.calls) < 1 or not self.tool_seconds > 0:
+            raise InputError(f"limits are at least a turn, a call and more than 0 seconds, not {self}")
+
 
 @dataclass(frozen=True, slots=True)
 class Passage:
@@ -72,6 +78,10 @@ class Passage:
 
     source: str
     text: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.source, str) or not isinstance(self.text, str):
+            raise InputError(f"a Passage's source and text are text, not {self.source!r} and {type(self.text).__name__}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from trivium.errors import PolicyError
 from trivium.harness.base import Window
 from trivium.policy import Renderer, Reply, Said
 from trivium.trace import Point, Prune, Restart, Sampling, Segment, Summarize, Thread
@@ -50,15 +51,19 @@ class Context:
         self.opening, self.messages = list(messages), list(messages)
 
     def hear(self, reply: Reply, version: int) -> tuple[Said, bool]:
-        """Append what the policy said. Returns it parsed, and whether it ended by itself."""
+        """Append what the policy said. Returns it parsed, and whether it ended by itself. PolicyError for a message that
+        cannot be written in its dialect."""
         if reply.message is not None:
-            tokens = self.renderer.reply(reply.message)
+            try:
+                tokens = self.renderer.reply(reply.message)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise PolicyError(f"the policy said what is no message: {type(error).__name__}: {error}") from error
             self.segment.speak(tokens, (), [version] * len(tokens))
         else:
             tokens = list(reply.tokens)
             self.segment.speak(tokens, reply.logprobs, reply.versions, reply.kept)
         said = self.renderer.parse(tokens)
-        return said, bool(tokens) and tokens[-1] in self.renderer.stop_tokens
+        return said, reply.complete and bool(tokens) and tokens[-1] in self.renderer.stop_tokens
 
     def remember(self, said: Said, ids: Sequence[str]) -> None:
         """Add what was said to the messages, its calls under their ids."""

@@ -11,8 +11,11 @@ from trivium.errors import InputError, PolicyError
 from trivium.harness.base import Keep, Limits, Passage, Result, Scene, Subagent, ToolError, Window
 from trivium.harness.context import Context, Message, Snapshot
 from trivium.harness.tools import Tool
-from trivium.policy import Asked, Policy, View
+from trivium.policy import Asked, Policy, Renderer, Reply, View
 from trivium.trace import Branch, Call, Episode, Join, Piece, Sampling, Spawn, Stop, Task, Thread
+
+_SHORT = 80
+"""Letters to which an error is cut where there is no room for it."""
 
 SUMMARIZE = "Summarize what you know, what is missing and what you will do next. You will go on from this summary alone."
 
@@ -42,6 +45,8 @@ class Harness:
         specs: bool = True,
         clock: Clock | None = None,
     ) -> None:
+        if bare := next((tool for tool in tools if not isinstance(tool, Tool)), None):
+            raise InputError(f"{getattr(bare, '__name__', bare)} is no tool: put @tool before it")
         self.tools = {tool.name: tool for tool in tools}
         if len(self.tools) != len(tools):
             raise InputError(f"two tools share a name: {sorted(tool.name for tool in tools)}")
@@ -73,7 +78,7 @@ class Harness:
         episode = Episode(id or f"{task.id}/{sample}", task, sample, seed)
         context = self._context("0", policy)
         episode.threads.append(context.thread)
-        context.open(self._opening(task.prompt), self.specs, sampling or Sampling())
+        context.open(self._opening(task.prompt, policy.renderer), self.specs, sampling or Sampling())
         await _Life(self, episode, policy, context, on_turn).live()
         return episode
 
@@ -90,9 +95,9 @@ class Harness:
     def _context(self, id: str, policy: Policy) -> Context:
         return Context(Thread(id, policy.name), policy.renderer, self.window)
 
-    def _opening(self, prompt: str) -> list[Message]:
+    def _opening(self, prompt: str, renderer: Renderer) -> list[Message]:
         system = [{"role": "system", "content": self.prompt}] if self.prompt else []
-        return [*system, {"role": "user", "content": prompt}]
+        return [*system, {"role": "user", "content": renderer.plain(prompt)}]
 
 
 @dataclass(slots=True)
@@ -142,6 +147,8 @@ class _Life:
         stream = (self.episode.seed, self.episode.task.id, self.episode.sample, context.thread.id, turn, *purpose)
         view = View(context.segment.tokens, context.text(), self.harness.offered, stream)
         reply = await self.policy.speak(view, replace(sampling, max_tokens=room))
+        if not isinstance(reply, Reply):
+            raise PolicyError(f"{self.policy.name} gave {type(reply).__name__} and no Reply")
         self.spoken = reply.versions[-1] if reply.versions else self.policy.version
         return context.hear(reply, self.policy.version)
 
@@ -162,14 +169,20 @@ class _Life:
                 raise ToolError(f"there is no tool {call.name!r}; there are {', '.join(self.harness.tools)}")
             if self.context.used > window.hard * window.budget and call.name != "prune_chunks":
                 raise ToolError("the window is nearly full: prune_chunks or answer")
-            running = self.harness.tools[call.name](self._scene(outcome, in_view), call.arguments)
-            outcome.result = await asyncio.wait_for(running, self.harness.limits.tool_seconds)
+            async with asyncio.timeout(self.harness.limits.tool_seconds) as deadline:
+                outcome.result = await self.harness.tools[call.name](self._scene(outcome, in_view), call.arguments)
         except ToolError as error:
             call.error = str(error)
-        except TimeoutError:
-            call.error = f"{call.name} took longer than {self.harness.limits.tool_seconds:g} s"
+        except TimeoutError as error:
+            late = f"took longer than {self.harness.limits.tool_seconds:g} s"
+            call.error = f"{call.name} {late if deadline.expired() else f'failed: TimeoutError: {error}'}"
+        except asyncio.CancelledError:
+            if asyncio.current_task().cancelling():
+                raise
+            call.error = f"{call.name} failed: what it waited for was cancelled"
         except Exception as error:  # a tool's bug is data on its thread; it must not cancel its siblings
             call.error = f"{call.name} failed: {type(error).__name__}: {error}"
+        call.error = call.error.encode(errors="replace").decode()
         call.ended = self.harness.clock.now()
 
     def _scene(self, outcome: _Outcome, in_view: dict[str, str]) -> Scene:
@@ -190,7 +203,7 @@ class _Life:
     async def _spawn(self, outcome: _Outcome, subagent: Subagent, prompt: str) -> str:
         context = subagent.harness._context(f"{outcome.call.id}/{len(outcome.children)}", subagent.policy)
         outcome.children.append(context.thread)
-        context.open(subagent.harness._opening(prompt), subagent.harness.specs, Sampling())
+        context.open(subagent.harness._opening(prompt, subagent.policy.renderer), subagent.harness.specs, Sampling())
         try:
             await _Life(subagent.harness, self.episode, subagent.policy, context, None).live()
         except asyncio.CancelledError:
@@ -210,8 +223,10 @@ class _Life:
                 self.episode.ops.append(
                     Spawn(author=author, version=version, call=outcome.call.id, at=asked_at, child=child.id)
                 )
-        keeps = [o.result.refs for o in outcomes if isinstance(o.result, Keep) and not o.call.error]
-        dropped = {ref for refs in keeps for ref in in_view if ref not in refs}
+        edits = [outcome for outcome in outcomes if isinstance(outcome.result, Keep) and not outcome.call.error]
+        for outcome in edits[1:]:
+            outcome.call.error = "the view is edited once a turn, and was"
+        dropped = {ref for outcome in edits[:1] for ref in in_view if ref not in outcome.result.refs}
         if not self._fill(outcomes, dropped):
             return Stop("window", "the results of a turn do not fit")
         for outcome in outcomes:
@@ -259,15 +274,15 @@ class _Life:
 
     def _show(self, outcomes: list[_Outcome]) -> None:
         """Give every passage its handle; one already in view, or twice in a turn, is shown once."""
-        shown = set(self.context.in_view().values())
+        shown, plain = set(self.context.in_view().values()), self.context.renderer.plain
         for outcome in outcomes:
             call = outcome.call
             if call.error:
-                call.pieces = [Piece(f"Error: {call.error}\n")]
+                call.pieces = [Piece(plain(f"Error: {call.error}\n"))]
             elif isinstance(outcome.result, Keep):
                 call.pieces = [Piece(f"{outcome.result.said}\n")]
             elif isinstance(outcome.result, str):
-                call.pieces = [Piece(f"{outcome.result}\n")]
+                call.pieces = [Piece(plain(f"{outcome.result}\n"))]
             else:
                 call.pieces = [self._piece(passage, shown) for passage in outcome.result if passage.source not in shown]
                 call.pieces = call.pieces or [Piece("Nothing new.\n")]
@@ -275,14 +290,21 @@ class _Life:
     def _piece(self, passage: Passage, shown: set[str]) -> Piece:
         shown.add(passage.source)
         ref = self.context.handle(passage.source)
-        return Piece(f"{passage.text} {ref}\n", ref, passage.source)
+        return Piece(self.context.renderer.plain(f"{passage.text} {ref}\n"), ref, passage.source)
 
     def _leave_out(self, outcomes: list[_Outcome]) -> bool:
-        """Drop the last passage of the turn, so that a later search may find it again; False when none is left."""
+        """Drop the last passage of the turn, so that a later search may find it again; then say of the last long text how
+        long it would be. False when nothing is left."""
         for call in (outcome.call for outcome in reversed(outcomes)):
             if call.pieces and call.pieces[-1].ref:
                 self.context.forget(call.pieces[-1].source)
                 call.pieces = call.pieces[:-1] or [Piece("No room for results.\n")]
+                return True
+        for call in (outcome.call for outcome in reversed(outcomes)):
+            if len(call.pieces[0].text) > 2 * _SHORT:
+                length = len(self.context.renderer.encode(call.pieces[0].text))
+                call.error = call.error[:_SHORT] or f"the result takes {length} tokens: no room for it"
+                call.pieces = [Piece(self.context.renderer.plain(f"Error: {call.error}\n"))]
                 return True
         return False
 

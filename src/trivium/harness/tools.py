@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 import msgspec
 
 from trivium.errors import InputError
-from trivium.harness.base import Result, Scene, ToolError
+from trivium.harness.base import Keep, Passage, Result, Scene, ToolError
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,22 +29,39 @@ class Tool:
         return {"type": "function", "function": {"name": self.name, "description": self.description, "parameters": schema}}
 
     async def __call__(self, scene: Scene, arguments: dict[str, Any]) -> Result:
-        """Raises ToolError when the arguments do not fit the types."""
+        """Raises ToolError when the arguments do not fit the types, or the result is none that a policy can be shown."""
         try:
             checked = msgspec.convert(arguments, self.arguments)
         except msgspec.ValidationError as error:
             raise ToolError(f"{self.name}: {error}") from error
         result = self.function(scene, **{name: getattr(checked, name) for name in self.arguments.__struct_fields__})
-        return await result if inspect.isawaitable(result) else result
+        return self._shown(await result if inspect.isawaitable(result) else result)
+
+    def _shown(self, result: Any) -> Result:
+        if isinstance(result, str | Keep):
+            return result
+        passages = list(result) if isinstance(result, Iterable) else [result]
+        if wrong := [type(each).__name__ for each in passages if not isinstance(each, Passage)]:
+            of = "" if passages == [result] else f"{type(result).__name__} of "
+            raise ToolError(f"{self.name} must return text or a list of Passage, not {of}{wrong[0]}")
+        return passages
 
 
 def tool(function: Callable[..., Any]) -> Tool:
     """Make a Tool of `function(scene, ...)`, sync or async; the first paragraph of its docstring describes it to the model."""
     hints = get_type_hints(function, include_extras=True)
-    parameters = list(inspect.signature(function).parameters.values())[1:]
+    scene, *parameters = inspect.signature(function).parameters.values() or (None,)
+    if scene is None or hints.get(scene.name, Scene) is not Scene:
+        raise InputError(f"tool {function.__name__}: its first argument is the Scene, before those that a policy gives")
+    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
+        raise InputError(f"tool {function.__name__}: name each argument, so that it can be checked")
     if missing := [p.name for p in parameters if p.name not in hints]:
         raise InputError(f"tool {function.__name__}: annotate {', '.join(missing)} so that its arguments can be checked")
     fields = [(p.name, hints[p.name]) if p.default is p.empty else (p.name, hints[p.name], p.default) for p in parameters]
-    arguments = msgspec.defstruct(f"{function.__name__}_arguments", fields, forbid_unknown_fields=True)
+    try:
+        arguments = msgspec.defstruct(f"{function.__name__}_arguments", fields, forbid_unknown_fields=True, kw_only=True)
+        msgspec.json.schema_components([arguments])
+    except TypeError as error:
+        raise InputError(f"tool {function.__name__}: {error}") from error
     described = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
     return Tool(function.__name__, described, arguments, function)

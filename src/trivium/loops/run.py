@@ -23,7 +23,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from trivium import files
 from trivium.errors import CorruptError, InputError
@@ -43,11 +43,12 @@ class Run:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
+        self._held: BinaryIO | None = None
 
     @classmethod
     def begin(cls, folder: str | Path, recipe: dict[str, Any]) -> Run:
-        """A run with this recipe: a new one, or the one already there if it has the same. It is the caller's alone, as long as
-        the Run lives: InputError if another one trains there. Raises as `check` does."""
+        """A run with this recipe: a new one, or the one already there if it has the same. It is the caller's alone until it
+        is closed or its process ends: InputError if another one trains there. Raises as `check` does."""
         run = cls(folder)
         run.check(recipe)
         run.folder.mkdir(parents=True, exist_ok=True)
@@ -56,12 +57,18 @@ class Run:
         run._hold()
         return run
 
+    def close(self) -> None:
+        """Let others go on with it."""
+        if self._held:
+            self._held.close()
+
     def _hold(self) -> None:
-        """Keep others from writing here, until this object or its process ends. Raises InputError."""
+        """Keep others from writing here. Raises InputError."""
         self._held = open(self.folder / "recipe.json", "rb")  # noqa: SIM115  (open as long as we live)
         try:
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            self.close()
             raise InputError(f"{self.folder} is being trained by another process: let it end, or stop it") from error
 
     def check(self, recipe: dict[str, Any]) -> None:

@@ -30,7 +30,8 @@ class Reply:
     """What a policy said.
 
     A policy made of tokens fills `tokens`, and per token `logprobs` (at the sampling temperature, untruncated), `versions`
-    and `kept` (probability mass that truncation left). A text-only policy fills `message`; the harness renders it.
+    and `kept` (probability mass that truncation left). A text-only policy fills `message`, which the harness renders, and says
+    with `complete` whether it came to its end.
     """
 
     tokens: Sequence[int] = ()
@@ -38,6 +39,7 @@ class Reply:
     versions: Sequence[int] = ()
     kept: Sequence[float] = ()
     message: Message | None = None
+    complete: bool = True
 
 
 class Policy(Protocol):

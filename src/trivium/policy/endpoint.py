@@ -79,14 +79,15 @@ class Endpoint:
     def _reply(self, completion: Any) -> Reply:
         if completion.usage:
             self.spent += completion.usage.total_tokens
-        said = completion.choices[0].message
+        choice = completion.choices[0]
+        said = choice.message
         message: Message = {"role": "assistant", "content": said.content or ""}
         if said.tool_calls:
             message["tool_calls"] = [
                 {"id": c.id, "type": "function", "function": {"name": c.function.name, "arguments": c.function.arguments}}
                 for c in said.tool_calls
             ]
-        return Reply(message=message)
+        return Reply(message=message, complete=choice.finish_reason in ("stop", "tool_calls", None))
 
 
 def _passing(error: Exception) -> bool:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from trivium.errors import InputError, Unsupported
 from trivium.policy.message import Message
@@ -49,6 +52,8 @@ class Renderer:
         self.tokenizer = tokenizer
         self._dialect = dialect
         self.stop_tokens: tuple[int, ...] = tuple(dialect.get_stop_token_ids())
+        added = sorted((str(token) for token in tokenizer.added_tokens_decoder.values()), key=len, reverse=True)
+        self._control = re.compile("|".join(map(re.escape, added)) or r"(?!)")
         self.encode = lru_cache(1 << 16)(self._encode)
         self._bridge = lru_cache(64)(self._bridged)  # a harness asks how long a continuation is, and then for it
         self._check_bridge()
@@ -67,6 +72,11 @@ class Renderer:
 
     def decode(self, tokens: Sequence[int]) -> str:
         return self.tokenizer.decode(list(tokens), skip_special_tokens=False)
+
+    def plain(self, text: str) -> str:
+        """Text that a policy is shown as it came from elsewhere: what would be a control token of this dialect, and so could
+        end a turn or forge one, is broken by a space; half a surrogate pair becomes a question mark."""
+        return self._control.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text.encode(errors="replace").decode())
 
     def opening(self, messages: Sequence[Message], tools: Sequence[Message] = ()) -> list[int]:
         """The tokens of a context's first messages, up to where the policy begins to speak."""
@@ -102,7 +112,10 @@ class Renderer:
 
     def parse(self, tokens: Sequence[int]) -> Said:
         """A reply's tokens as text and calls. A call that cannot be read carries its error; nothing is dropped."""
-        parsed = self._dialect.parse_response(list(tokens))
+        try:
+            parsed = self._dialect.parse_response(list(tokens))
+        except (RecursionError, ValueError) as error:  # brackets by the thousand, a number of five thousand digits
+            return Said(self.decode(tokens), (Asked("", {}, f"this tool call cannot be read ({type(error).__name__})"),))
         return Said(parsed.content.strip(), tuple(_asked(call) for call in parsed.tool_calls))
 
     def reply(self, message: Message) -> list[int]:
@@ -168,8 +181,20 @@ def _loads(text: str) -> Any:
 
 
 def _asked(call) -> Asked:
+    name = call.name if isinstance(call.name, str) and _can_be_kept(call.name) else ""
     if call.status != "ok":
-        return Asked(call.name or "", {}, f"this tool call cannot be read ({call.status.value.replace('_', ' ')})")
+        return Asked(name, {}, f"this tool call cannot be read ({call.status.value.replace('_', ' ')})")
     if not isinstance(call.arguments, dict):
-        return Asked(call.name, {}, "arguments must be a JSON object")
-    return Asked(call.name, call.arguments)
+        return Asked(name, {}, "arguments must be a JSON object")
+    if not name or not _can_be_kept(call.arguments):
+        return Asked(name, {}, "this tool call cannot be read (a name that is none, a number too long, or half a character)")
+    return Asked(name, call.arguments)
+
+
+def _can_be_kept(said: Any) -> bool:
+    """Whether a trace can hold it: JSON allows numbers and characters that no store does."""
+    try:
+        msgspec.msgpack.encode(said)
+    except (OverflowError, UnicodeEncodeError, RecursionError):
+        return False
+    return True

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, get_args
 
 from trivium.corpus.base import Document
 from trivium.errors import InputError
@@ -78,10 +78,12 @@ class World:
     def make(cls, seed: int, size: int = 450, split: names.Split = "train") -> World:
         """A world of about `size` documents (within a fifth), named from the words of `split` only.
 
-        Raises InputError for a size under 150, where some kinds would have too few members to relate.
+        Raises InputError for a size under 150, where some kinds would have too few members to relate, and an unknown split.
         """
         if size < 150:
             raise InputError(f"a world of {size} documents is too small to ask about; give a size of 150 or more")
+        if split not in get_args(names.Split):
+            raise InputError(f"a world is named by the words of {' or '.join(get_args(names.Split))}, not {split!r}")
         rng = random.Random(f"world {seed} {size} {split}")
         cast = _cast(rng, max(4, round(size / _PASSAGES_PER_COMPANY)), split)
         facts = list(_facts(rng, cast))

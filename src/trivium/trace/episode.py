@@ -41,6 +41,10 @@ class Task:
     prompt: str
     truth: dict[str, Any] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.id, str) or not isinstance(self.prompt, str) or not self.id:
+            raise InputError(f"a task's id and prompt are text, not {self.id!r} and {self.prompt!r}")
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:

@@ -80,8 +80,9 @@ class Store:
 
     def score(self, scores: Iterable[Score]) -> None:
         """Append opinions that came later."""
-        with self._engine.begin() as connection:
-            connection.execute(_scores.insert(), [_columns(score) for score in scores])
+        if new := [_columns(score) for score in scores]:
+            with self._engine.begin() as connection:
+                connection.execute(_scores.insert(), new)
 
     def select(self, prefix: str = "", task: str | None = None, limit: int | None = None) -> Iterator[Episode]:
         """Episodes in the order they were written, those whose id begins with `prefix`."""

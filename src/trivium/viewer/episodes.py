@@ -13,6 +13,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from trivium.corpus import document_of
 from trivium.errors import InputError
 from trivium.trace import Call, Episode, Prune, Restart, Summarize, Thread
 from trivium.viewer import reading
@@ -122,7 +123,7 @@ class _Page:
         pieces = [piece for piece in call.pieces if piece.ref]
         grid = _lines(piece.ref for piece in pieces)
         for piece in pieces:
-            gold = reading.document(piece.source) in self.gold
+            gold = document_of(piece.source) in self.gold
             text = clean(piece.text).removesuffix(piece.ref).rstrip()
             grid.add_row(self.handle(piece.ref, gold), Text(text) if gold else _one_line(text))
         return grid

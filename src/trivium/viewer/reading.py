@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from trivium.corpus import document_of
 from trivium.trace import Branch, Call, Episode, Prune, Restart, Segment, Span, Spawn, Summarize, Thread
 
 Decode = Callable[[list[int]], str]
@@ -116,11 +117,7 @@ def texts(thread: Thread) -> dict[str, str]:
 def documents(thread: Thread) -> dict[str, str]:
     """Every handle shown to a thread -> its document: what stands before the last ":" of its source."""
     shown = (piece for call in thread.calls for piece in call.pieces if piece.ref)
-    return {piece.ref: document(piece.source) for piece in shown}
-
-
-def document(source: str) -> str:
-    return source.rpartition(":")[0] or source
+    return {piece.ref: document_of(piece.source) for piece in shown}
 
 
 def cited(thread: Thread) -> list[str]:

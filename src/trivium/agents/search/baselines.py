@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trivium.agents.search.reward import answers, cited, document, handles, states
+from trivium.agents.search.reward import answers, cited, handles, states
 from trivium.agents.search.tools import line
-from trivium.corpus import Corpus
+from trivium.corpus import Corpus, document_of
 from trivium.corpus.search import CANDIDATES, best
 from trivium.eval import fuse
 from trivium.reward import f_beta, precision, recall
@@ -74,7 +74,7 @@ def returned(episode: Episode) -> list[Found]:
     said = {piece.ref for piece in pieces if states(piece.text, episode.task)}
     found: dict[str, bool] = {}
     for ref in (ref for ref in cited(episode.agent) if ref in known):
-        found[document(known[ref])] = found.get(document(known[ref]), False) or ref in said
+        found[document_of(known[ref])] = found.get(document_of(known[ref]), False) or ref in said
     return [Found(doc, stated) for doc, stated in found.items()]
 
 

@@ -104,19 +104,23 @@ def compare(
         out: write the tables to this file as Markdown
         plot: draw how the runs trained, side by side, in this PNG
     """
+    if not compare:
+        raise InputError("there is nothing to compare: name the folder of a run, or of several")
     check_counts(tasks=(tasks, 0), hops=(hops, 0), rollouts=(rollouts, 1), workers=(workers, 1))
     for file in (json, out, plot):
         if file and not Path(file).absolute().parent.is_dir():
             raise InputError(f"{file} cannot be written: its folder does not exist")
+        if file and Path(file).is_dir():
+            raise InputError(f"{file} cannot be written: it is a folder")
     numbers = claim(compare, Suite(tasks, corpus, split, hops), rollouts, no_prune, workers, Live)
     numbers = {**provenance(compare), "corpus": corpus, "split": split, "hops": hops, **numbers}
+    show(numbers, Console())
     if json:
         write_text(Path(json), as_json(numbers))
     if out:
         write_text(Path(out), markdown(numbers))
     if plot:
         learning_curves(histories(compare), plot)
-    show(numbers, Console())
 
 
 def ask(run: RunFolder, question: Question, corpus: str, sample: bool = False, rollouts: int = 1) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trivium.agents.search.reward import document, handles
+from trivium.agents.search.reward import handles
+from trivium.corpus import document_of
 from trivium.eval import Interval, mean_interval, ratio_interval
 from trivium.harness import Window
 from trivium.trace import Episode, Prune, Segment, Thread
@@ -26,7 +27,7 @@ def prune_measures(episode: Episode, window: Window) -> dict[str, float]:
     pruned_fitting  1 if it pruned although it fits; NaN for an episode that does not
     """
     thread, ops = episode.agent, _prunes(episode)
-    gold = {ref for ref, source in handles(thread).items() if document(source) in episode.task.truth["gold"]}
+    gold = {ref for ref, source in handles(thread).items() if document_of(source) in episode.task.truth["gold"]}
     states = [(set(op.chunks), _in_view(thread.segments[op.before.segment])) for op in ops]
     fits = _fits(thread, ops, window)
     return {

@@ -318,7 +318,7 @@ def with_chain(tasks: list[Task], corpus: Corpus) -> list[Task]:
 
 
 def _chain(task: Task, corpus: Corpus) -> list[dict[str, Any]]:
-    titles = [corpus.read(doc)[0].title for doc in task.truth["gold"]]
+    titles = [" ".join(corpus.read(doc)[0].title.split()) for doc in task.truth["gold"]]  # as the agent reads them
     asked = task.prompt.lower()
     ordered = sorted(range(len(titles)), key=lambda i: titles[i].lower() not in asked)  # named in the question: first
     links = [{"subject": titles[i], "keyword": "", "object": titles[i], "doc": task.truth["gold"][i]} for i in ordered]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from trivium.corpus import document_of
 from trivium.reward import f_beta, precision, recall, streak_penalty, turn_penalty
 from trivium.trace import Episode, Prune, Task, Thread
 
@@ -65,13 +66,8 @@ def measures(episode: Episode, returned: list[str]) -> dict[str, float]:
     found["prune_rate"] = float(bool(dropped))
     if dropped:
         sources = handles(thread)
-        found["prune_accuracy"] = sum(document(sources[ref]) not in gold for ref in dropped) / len(dropped)
+        found["prune_accuracy"] = sum(document_of(sources[ref]) not in gold for ref in dropped) / len(dropped)
     return found
-
-
-def document(source: str) -> str:
-    """The document of a chunk: its id is `document:order` (`trivium.corpus`)."""
-    return source.rpartition(":")[0]
 
 
 def handles(thread: Thread) -> dict[str, str]:
@@ -98,12 +94,12 @@ def repeated(thread: Thread) -> int:
 def returned_documents(episode: Episode) -> list[str]:
     """The documents of the answer, best first, each once; handles that were never shown name none."""
     known = handles(episode.agent)
-    return list(dict.fromkeys(document(known[ref]) for ref in cited(episode.agent) if ref in known))
+    return list(dict.fromkeys(document_of(known[ref]) for ref in cited(episode.agent) if ref in known))
 
 
 def shown_documents(episode: Episode) -> set[str]:
     """Every document of which a chunk was seen at any time."""
-    return {document(source) for source in handles(episode.agent).values()}
+    return {document_of(source) for source in handles(episode.agent).values()}
 
 
 def answer_found(episode: Episode) -> bool:

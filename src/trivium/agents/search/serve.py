@@ -10,7 +10,8 @@ from pathlib import Path
 from trivium.agents.search.baselines import fused, judged, returned
 from trivium.agents.search.measured import effort, refusing
 from trivium.agents.search.recipe import Parts, Search, open_corpus
-from trivium.agents.search.reward import cited, document, handles
+from trivium.agents.search.reward import cited, handles
+from trivium.corpus import document_of
 from trivium.engine import Engine
 from trivium.eval import Interval, Result, evaluate, fuse, mean_length
 from trivium.eval.fuse import check_rollouts
@@ -152,7 +153,7 @@ def _found(episodes: Sequence[Episode]) -> Iterator[str]:
         yield "no document was returned"
     for number, source in enumerate(ranked, 1):
         quote = clean(pieces[source].text).removesuffix(pieces[source].ref).strip()
-        yield f"{number}. {clean(document(source))}\n   “{quote}”"
+        yield f"{number}. {clean(document_of(source))}\n   “{quote}”"
 
 
 def _effort(episode: Episode) -> str:

@@ -9,14 +9,14 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from trivium.corpus import Chunk, Corpus
+from trivium.corpus import Chunk, Corpus, document_of
 from trivium.corpus.search import CANDIDATES, PatternError
 from trivium.harness import Passage, Scene, Tool, ToolError, prune_chunks, tool
 from trivium.trace import Task
 
 BRIEF = (
     "Find the documents that answer the question. Tools: search_corpus(query), grep_corpus(pattern), "
-    "read_document(doc_id), prune_chunks(keep). Finish with the handles of the documents, best first."
+    "readdocument_of(doc_id), prune_chunks(keep). Finish with the handles of the documents, best first."
 )
 """The system prompt of a nano model, which learns the tools' use from its warm-up."""
 
@@ -74,7 +74,7 @@ def search_tools(
     @tool
     def read_document(scene: Scene, doc_id: Annotated[str, Meta(description="a handle of one passage")]) -> list[Passage]:
         """Read the document to which a passage belongs, as far as the budget allows."""
-        return _fitting(scene, of(scene).read(_document(_source(scene, doc_id.strip()))))
+        return _fitting(scene, of(scene).read(document_of(_source(scene, doc_id.strip()))))
 
     search = replace(search_corpus, description=search_corpus.description + QUOTES) if quoting else search_corpus
     return [search, grep_corpus, read_document, *([prune_chunks] if pruning else [])]
@@ -101,14 +101,10 @@ def _source(scene: Scene, handle: str) -> str:
     return scene.handles[handle]
 
 
-def _document(source: str) -> str:
-    return source.rpartition(":")[0]
-
-
 def _new_documents_first(scene: Scene, corpus: Corpus, query: str) -> list[Chunk]:
     """What a query finds and nobody saw: the best passage of each new document, then the other passages."""
     found = [hit.chunk for hit in corpus.search(query, limit=CANDIDATES, exclude=scene.seen)]
-    seen, first = {_document(source) for source in scene.seen}, {}
+    seen, first = {document_of(source) for source in scene.seen}, {}
     for chunk in found:
         if chunk.doc_id not in seen:
             first.setdefault(chunk.doc_id, chunk)

@@ -80,7 +80,11 @@ def check(recipe: Search) -> None:
 
 def _walk(rank: Rank, recipe: Search, watch: Callable[[], Any]) -> None:
     with watch() if rank.first else Silent() as watcher:
-        asyncio.run(_Line(rank, recipe, watcher).walk())
+        line = _Line(rank, recipe, watcher)
+        try:
+            asyncio.run(line.walk())
+        finally:
+            line.run.close()
 
 
 class Silent:
