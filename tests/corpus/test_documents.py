@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trivium.corpus import Document, read_beir, read_documents
+from trivium.corpus import Document, document_of, read_beir, read_documents
 from trivium.errors import InputError
 
 
@@ -103,6 +103,20 @@ def test_bad_judgements_are_named(tmp_path, qrels):
     with pytest.raises(InputError) as caught:
         read_beir(beir(tmp_path, qrels=qrels))
     assert BAD_QRELS[qrels] in str(caught.value)
+
+
+def test_a_question_that_stands_twice_is_named(tmp_path):
+    folder = beir(tmp_path)
+    questions = (tmp_path / "queries.jsonl").read_text()
+    (tmp_path / "queries.jsonl").write_text(questions + questions)
+    with pytest.raises(InputError, match="queries.jsonl has the id .* twice"):
+        read_beir(folder)
+
+
+def test_the_document_of_a_source():
+    assert [document_of(source) for source in ("a:0", "a:b:12", "monday", "https://x.org/y", "")] == [
+        "a", "a:b", "monday", "https://x.org/y", ""
+    ]  # fmt: skip
 
 
 def test_a_data_set_without_its_parts_is_named(tmp_path):

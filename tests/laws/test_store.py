@@ -60,7 +60,19 @@ def test_a_repeated_write_changes_nothing(tmp_path, episode):
     assert [e.id for e in store.select()] == ["e/0", "e/1", "e/2"]
     assert len(store.scores("e/1")) == 1
     store.score([Score("e/1", "human", 1.0, "me")])
+    store.score([])
     assert [s.name for s in store.scores("e/1")] == ["f1", "human"]
+
+
+def test_a_store_torn_inside_is_named(tmp_path, episode):
+    store = Store(tmp_path / "store.db")
+    store.write([numbered(episode, n) for n in range(40)])
+    store.close()
+    file = tmp_path / "store.db"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:8192] + b"x" * (len(whole) - 8192))
+    with pytest.raises(CorruptError, match="store.db"):
+        list(Store(file).select())
 
 
 def test_select_and_tail(tmp_path, episode):

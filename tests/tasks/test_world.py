@@ -122,6 +122,8 @@ def test_no_name_is_a_word_of_another(monkeypatch):
 def test_what_cannot_be_made_is_said():
     with pytest.raises(InputError, match="150 or more"):
         World.make(0, size=10)
+    with pytest.raises(InputError, match="train or heldout, not 'test'"):
+        World.make(0, split="test")
     with pytest.raises(InputError, match="make it larger"):
         World.make(0, size=150).tasks(500, hops=(1,))
     with pytest.raises(InputError, match="between 1 and 4"):

@@ -6,9 +6,10 @@ import math
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from sqlalchemy import Column, Float, Integer, LargeBinary, MetaData, String, Table, create_engine, event, select
+from sqlalchemy import Column, Connection, Float, Integer, LargeBinary, MetaData, String, Table, create_engine, event, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DatabaseError
 from sqlalchemy.schema import CreateIndex, CreateTable
@@ -89,28 +90,40 @@ class Store:
         query = select(_episodes.c.data).order_by(_episodes.c.seq).limit(limit)
         query = query.where(_episodes.c.id.startswith(prefix, autoescape=True)) if prefix else query
         query = query.where(_episodes.c.task == task) if task is not None else query
-        with self._engine.connect() as connection:
+        with self._reading() as connection:
             for (data,) in connection.execute(query):
                 yield decode(data)
 
     def tail(self, after: int = 0, limit: int = 1000) -> list[tuple[int, Episode]]:
         """Up to `limit` episodes written after number `after`, each with its number: ask again with the last one."""
         query = select(_episodes.c.seq, _episodes.c.data).where(_episodes.c.seq > after).order_by(_episodes.c.seq)
-        with self._engine.connect() as connection:
+        with self._reading() as connection:
             return [(seq, decode(data)) for seq, data in connection.execute(query.limit(limit))]
 
     def scores(self, episode: str) -> list[Score]:
         """Every opinion about one episode, oldest first."""
         query = select(_scores).where(_scores.c.episode == episode).order_by(_scores.c.seq)
-        with self._engine.connect() as connection:
-            found = connection.execute(query)
-            # SQLite keeps NaN as NULL
+        with self._reading() as connection:
             return [
-                Score(r.episode, r.name, math.nan if r.value is None else r.value, r.scorer, r.version, r.thread) for r in found
+                Score(r.episode, r.name, _number(r.value), r.scorer, r.version, r.thread) for r in connection.execute(query)
             ]
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        """CorruptError where the file is torn inside."""
+        try:
+            with self._engine.connect() as connection:
+                yield connection
+        except DatabaseError as error:
+            raise CorruptError(f"{self.url} cannot be read: {error.orig}") from error
 
     def close(self) -> None:
         self._engine.dispose()
+
+
+def _number(kept: float | None) -> float:
+    """SQLite keeps NaN as NULL."""
+    return math.nan if kept is None else kept
 
 
 def _known(connection, ids: list[str]) -> set[str]:
