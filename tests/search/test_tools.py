@@ -85,3 +85,16 @@ def test_the_prompt_and_the_description_say_it():
 def test_generated_worlds_do_not_quote():
     made = Parts(Search(warmup=64, steps=4, groups=8, eval_tasks=24)).harness
     assert made.prompt == BRIEF and QUOTES not in made.tools["search_corpus"].description
+
+
+def test_reading_goes_on_from_a_passage_and_grep_shows_what_is_not_in_view(renderer):
+    long = Document("long", "Oster", "\n\n".join(f"The Oster passes the mill number {n} there." for n in range(8)))
+    tools = search_tools(Corpus.build([long], chunk_words=8), 1)
+    asked = [
+        ("grep_corpus", {"pattern": "number 3"}),
+        ("grep_corpus", {"pattern": "number [2-4]"}),
+        ("read_document", {"doc_id": "#1"}),
+    ]
+    harness = Harness(tools, Window(4000), BRIEF, specs=False)
+    life = asyncio.run(harness.run(ASKED, Scripted([*(call(each) for each in asked), say("#1")], renderer)))
+    assert shown(life) == [["long:3"], ["long:2", "long:4"], ["long:5", "long:6", "long:7"]]

@@ -47,7 +47,7 @@ def cloze_tasks(documents: Sequence[Document], count: int, seed: int = 0) -> lis
     rng = random.Random(f"cloze {seed}")
     kinds = [rng.sample(kind, len(kind)) for hops in (1, 2) if (kind := [s for s in sentences if (s.link >= 0) == (hops == 2)])]
     if not kinds:
-        raise InputError("no document has a title and a sentence of 8 to 28 words to ask for")
+        raise InputError("training on passages needs documents with a title and a sentence of 8 to 28 words: here is none")
     picked = [kinds[n % len(kinds)][n // len(kinds) % len(kinds[n % len(kinds)])] for n in range(count)]
     return [_task(number, sentence, documents, rng) for number, sentence in enumerate(picked)]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import dropwhile
 from typing import Annotated
 
 from msgspec import Meta
@@ -67,14 +68,15 @@ def search_tools(
     def grep_corpus(scene: Scene, pattern: Annotated[str, Meta(description="a regular expression")]) -> list[Passage]:
         """Find passages whose text matches a regular expression."""
         try:
-            return _fitting(scene, of(scene).grep(pattern.strip(), limit=GREP_LIMIT))
+            return _fitting(scene, of(scene).grep(pattern.strip(), limit=GREP_LIMIT, exclude=scene.handles.values()))
         except PatternError as error:
             raise ToolError(str(error)) from error
 
     @tool
     def read_document(scene: Scene, doc_id: Annotated[str, Meta(description="a handle of one passage")]) -> list[Passage]:
-        """Read the document to which a passage belongs, as far as the budget allows."""
-        return _fitting(scene, of(scene).read(document_of(_source(scene, doc_id.strip()))))
+        """Read on in the document to which a passage belongs, from there, as far as the budget allows."""
+        source = _source(scene, doc_id.strip())
+        return _fitting(scene, dropwhile(lambda chunk: chunk.id != source, of(scene).read(document_of(source))))
 
     search = replace(search_corpus, description=search_corpus.description + QUOTES) if quoting else search_corpus
     return [search, grep_corpus, read_document, *([prune_chunks] if pruning else [])]
@@ -112,9 +114,9 @@ def _new_documents_first(scene: Scene, corpus: Corpus, query: str) -> list[Chunk
 
 
 def _fitting(scene: Scene, chunks: Iterable[Chunk]) -> list[Passage]:
-    """Passages in order, as many as the room left in the window takes."""
-    fitting, room = [], scene.room
-    for chunk in chunks:
+    """Passages in order that are not in view, as many as the room left in the window takes."""
+    fitting, room, in_view = [], scene.room, set(scene.handles.values())
+    for chunk in (chunk for chunk in chunks if chunk.id not in in_view):
         room -= scene.count(line(chunk))
         if room < 0:
             break
