@@ -95,6 +95,7 @@ def test_a_dry_run_tells_and_writes_nothing(capsys, monkeypatch, tmp_path):
     assert code == 0, err
     numbers = {line.split()[0]: line for line in out.splitlines()}
     assert "GiB" in numbers["memory"] and "M to learn from" in numbers["tokens"] and "minutes" in numbers["time"]
+    assert "1 hop: documents of" in numbers["need"] and "4 hops: documents of" in out
     assert not list(tmp_path.iterdir())
 
 

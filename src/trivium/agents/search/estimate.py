@@ -5,19 +5,25 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import replace
+from statistics import fmean
 
 import torch
 
-from trivium.agents.search.recipe import Parts, Search
+from trivium.agents.search.recipe import HOPS, Parts, Search
+from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.agents.search.train import EVERY, GLANCE, SFT_BATCH
 from trivium.engine import Engine
 from trivium.nn import Network
-from trivium.policy import View
+from trivium.policy import Scripted, View
 from trivium.trace import Sampling
 from trivium.train import SFT, Batch, Learner
 
 _FILLED = 0.6
 """Share of the window that an episode fills in the end (the demo's three seeds: 0.59 to 0.66, SFT and RL)."""
+
+
+_WIDE, _ASKED = 8000, 128
+"""Tokens of a window that no question fills, with the prompt of a small one, and how many questions are asked in it."""
 
 
 def estimate(recipe: Search) -> str:
@@ -40,8 +46,28 @@ def estimate(recipe: Search) -> str:
         f"(weights, gradients, AdamW, a copy to speak with, {slots} slots of keys and values) + libraries\n"
         f"tokens     {learned / 1e6:.1f}M to learn from, {sampled / 1e6:.1f}M to sample and read\n"
         f"speed      {learn:,.0f} learned and {speak:,.0f} sampled or read tokens/s a worker, measured now\n"
-        f"time       about {minutes:.0f} minutes on {recipe.workers} workers"
+        f"time       about {minutes:.0f} minutes on {recipe.workers} workers" + ("" if parts.real else f"\n{_needs(recipe)}")
     )
+
+
+def _needs(recipe: Search) -> str:
+    """By hops: tokens of the documents that a perfect script sees which never prunes and need not, and the room for documents
+    that the recipe's window leaves beside the prompt, the calls and the usage lines of such an episode."""
+    parts, wide = Parts(recipe), Parts(replace(recipe, window=_WIDE, eval_tasks=_ASKED))
+    perfect = Teacher(replace(Imperfection.none(), prune=0.0)).script(wide.heldout_tasks)
+    lines = []
+    for hops in HOPS:
+        tasks = [task for task in wide.heldout_tasks if task.truth["hops"] == hops]
+
+        async def live(tasks=tasks):
+            return await asyncio.gather(*(wide.harness.run(task, Scripted(perfect, wide.renderer)) for task in tasks))
+
+        contexts = [episode.agent.segments[-1] for episode in asyncio.run(live())]
+        whole = fmean(len(context.tokens) for context in contexts)
+        documents = fmean(sum(s.stop - s.start for s in context.spans if s.kind == "chunk") for context in contexts)
+        room = parts.window.hard * parts.window.budget - (whole - documents)
+        lines.append(f"{hops} hops: documents of {documents:,.0f} tokens, room for {room:,.0f} ({room / documents:.2f})")
+    return "need       " + "\n           ".join(lines).replace("1 hops", "1 hop")
 
 
 def _sizes(network: Network) -> tuple[int, int]:
