@@ -9,6 +9,7 @@ import torch
 
 from tests.laws.walks import search_corpus
 from trivium.engine import Engine
+from trivium.errors import InputError
 from trivium.harness import Harness, Limits, Window, prune_chunks
 from trivium.loops import rl, rollouts, through
 from trivium.nn import Network, Packed
@@ -199,3 +200,14 @@ def test_the_version_after_a_torn_one_comes_in_full(tiny_model, renderer, tmp_pa
     assert [metrics["publish_failed"] for metrics in numbers][:3] == [0, 1, 0]
     assert learner.network.digest() == engine.digest() and engine.version == learner.version
     assert [entry.why for entry in publisher.objects.entries()][1:3] == ["", "asked for"]
+
+
+def test_a_network_that_both_learns_and_speaks_is_refused(tiny_model, renderer):
+    harness, engine, learner = parts(tiny_model, renderer)
+    learner.network = engine.network
+
+    async def main():
+        return [event async for event in rl(source(harness, engine), learner, engine, PROBE)]
+
+    with pytest.raises(InputError, match="load it twice"):
+        asyncio.run(main())

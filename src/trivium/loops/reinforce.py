@@ -133,10 +133,8 @@ def _landed(flight: Flight, size: int, store: Store | None):
     seconds = asyncio.get_running_loop().time() - flight.began
     made = _yielded(found, size, numbers | {"rollout_seconds": seconds})  # refuses a reward that is none, before it is kept
     if store:
-        every, named = (
-            [pair for part in found for pair in part],
-            getattr(flight.scorer, "__name__", type(flight.scorer).__name__),
-        )
+        every = [pair for part in found for pair in part]
+        named = getattr(flight.scorer, "__name__", type(flight.scorer).__name__)
         store.write([e for e, _ in every], [s for e, scores in every for s in opinions(e.id, scores, named)])
     return made
 
@@ -176,8 +174,10 @@ async def rl(
     An episode with a token more than `max_lag` versions older than the learner is dropped and counted. A publication that
     does not arrive (a time-out, a lost connection, a torn object) is counted, the policy goes on with its old weights and
     tokens say so, and the next one makes up for it. No wait is longer than `deadline` seconds: then TriviumError, as when
-    nothing fresh arrives for STALE steps.
+    nothing fresh arrives for STALE steps. Raises InputError where engine and learner share a network.
     """
+    if getattr(engine, "network", engine) is learner.network:
+        raise InputError("the engine speaks with the learner's own network, so no version would be one: load it twice")
     step, stale, why, now = first, 0, "", asyncio.get_running_loop().time
     try:
         while True:
