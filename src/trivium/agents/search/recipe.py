@@ -296,10 +296,11 @@ class Parts:
         return Scripted(Teacher(Imperfection.none()).script(self.heldout_tasks), self.renderer, name="expert")
 
 
-def open_corpus(path: str, window: Window) -> Corpus:
+def open_corpus(path: str, window: Window, progress: Callable[[int, int], None] | None = None) -> Corpus:
     """A person's documents (a folder, a JSONL file, the BEIR layout) in chunks that suit the window, with the offline
-    embedder, whose vectors are cached."""
-    return Corpus.build(read_documents(path), embedder=open_embedder("minilm"), chunk_words=min(150, 16 + window.budget // 80))
+    embedder, whose vectors are cached; `progress` is told how many of how many new ones are made."""
+    embedder = open_embedder("minilm", progress=progress)
+    return Corpus.build(read_documents(path), embedder=embedder, chunk_words=min(150, 16 + window.budget // 80))
 
 
 def harness_on(

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from rich.console import Console
+
 from trivium.agents.search.baselines import fused, judged, returned
 from trivium.agents.search.measured import effort, refusing
 from trivium.agents.search.recipe import Parts, Search, open_corpus
@@ -29,9 +31,17 @@ def _opened(run: str) -> tuple[Parts, Path]:
     return Parts(Search.of(opened.recipe(), run)), opened.model()
 
 
-def _on(corpus: str, parts: Parts) -> Harness:
-    """The run's harness on somebody's documents."""
-    return parts.harness_on(open_corpus(corpus, parts.window))
+def _on(corpus: str, parts: Parts, watch: Live) -> Harness:
+    """The run's harness on somebody's documents, whose vectors may take a while the first time."""
+    made = 0
+
+    def embedded(done: int, total: int) -> None:
+        nonlocal made
+        watch.stage("embed", total, made)
+        watch.advance(done - made)
+        made = done
+
+    return parts.harness_on(open_corpus(corpus, parts.window, embedded))
 
 
 def measure(
@@ -43,7 +53,7 @@ def measure(
     parts, model = _opened(run)
     questions = (beir_tasks(corpus, split) if corpus else parts.heldout_tasks)[:tasks]
     engine, sampling = Engine(model, context=parts.window.budget), replace(sampling, max_tokens=parts.window.reply)
-    harness = _on(corpus, parts) if corpus else parts.harness
+    harness = _on(corpus, parts, watch) if corpus else parts.harness
 
     def attempt(harness: Harness, stage: str) -> tuple[Result, list[Episode]]:
         watch.stage(stage, len(questions) * rollouts)
@@ -98,7 +108,8 @@ def answer(run: str, question: str, corpus: str, greedy: bool = True, rollouts: 
     parts, model = _opened(run)
     sampling = Sampling(temperature=0.0 if greedy else 1.0, max_tokens=parts.window.reply)
     check_rollouts(rollouts, sampling)
-    harness = _on(corpus, parts)
+    with Live(Console(stderr=True)) as watch:
+        harness = _on(corpus, parts, watch)
     engine = Engine(model, slots=rollouts, context=parts.window.budget)
     said: asyncio.Queue[str | None] = asyncio.Queue()
 
