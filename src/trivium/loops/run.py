@@ -63,13 +63,15 @@ class Run:
             self._held.close()
 
     def _hold(self) -> None:
-        """Keep others from writing here. Raises InputError."""
+        """Keep others from writing here, where the file system has locks. Raises InputError."""
         self._held = open(self.folder / "recipe.json", "rb")  # noqa: SIM115  (open as long as we live)
         try:
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             self.close()
             raise InputError(f"{self.folder} is being trained by another process: let it end, or stop it") from error
+        except OSError:
+            return  # a file system without locks
 
     def check(self, recipe: dict[str, Any]) -> None:
         """Raises InputError if the folder holds something else, or a run whose recipe differs (naming the field)."""
