@@ -44,3 +44,12 @@ def test_a_loop_is_worth_less_than_what_it_began_with(renderer):
     assert once["repeat_penalty"] == 0 and once["reward"] - loop["reward"] == pytest.approx(0.3)
     assert worth("#2" + " #2" * 40)["repeat_penalty"] == 0.5
     assert worth("#2 #5")["reward"] > once["reward"]
+
+
+@pytest.mark.parametrize(
+    "answer, valid", [("#2 #3", 1.0), ('#2 #3"]}}\n</tool_call>', 0.5), ("none", 0.5), ("#2 #77", 0.5), ("", 0.5)]
+)
+def test_an_answer_is_valid_where_it_cites_what_was_shown_and_ends_cleanly(renderer, answer, valid):
+    harness = Harness([search_corpus], Window(4000), "Search.", specs=False)
+    episode = asyncio.run(harness.run(TASK, script(renderer, [call(search()), say(answer)])))
+    assert asyncio.run(SearchReward()(episode))["format_valid"] == valid

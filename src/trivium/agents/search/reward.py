@@ -13,6 +13,7 @@ FLOOR = 0.01
 """ε of the report, illegible there; 0.01 as a third-party rebuild has it (reports.md 3.5)."""
 
 _HANDLE = re.compile(r"#\d+")
+_CALL = re.compile(r"</?tool_call>")
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +125,13 @@ def states(text: str, task: Task) -> bool:
 
 
 def valid_turns(thread: Thread) -> int:
-    """Turns that were parsed and executed without any error; an answer is valid when it cites, and only what was shown."""
+    """Turns that were parsed and executed without any error; an answer is valid when it cites, and only what was shown, and
+    holds no half of a tool call."""
     failed = {call.turn for call in thread.calls if call.error}
     acted = {call.turn for call in thread.calls}
     refs, known = cited(thread), handles(thread)
-    answered = bool(thread.stop) and thread.stop.reason == "finished" and bool(refs) and all(r in known for r in refs)
-    return len(acted - failed) + answered
+    finished = bool(thread.stop) and thread.stop.reason == "finished" and not _CALL.search(thread.answer)
+    return len(acted - failed) + (finished and bool(refs) and all(ref in known for ref in refs))
 
 
 def _lived(thread: Thread) -> int:
