@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
 from trivium.agents.search.recipe import Parts, Search, harness_on
-from trivium.agents.search.tools import BRIEF, QUOTES, search_tools
+from trivium.agents.search.tools import BRIEF, BRIEF_UNPRUNED, QUOTES, search_tools
 from trivium.corpus import Corpus, Document
 from trivium.harness import Harness, Window
 from trivium.policy import Scripted
@@ -98,3 +99,11 @@ def test_reading_goes_on_from_a_passage_and_grep_shows_what_is_not_in_view(rende
     harness = Harness(tools, Window(4000), BRIEF, specs=False)
     life = asyncio.run(harness.run(ASKED, Scripted([*(call(each) for each in asked), say("#1")], renderer)))
     assert shown(life) == [["long:3"], ["long:2", "long:4"], ["long:5", "long:6", "long:7"]]
+
+
+@pytest.mark.parametrize("pruning", [True, False])
+def test_the_brief_prompt_names_the_tools_that_there_are(pruning):
+    brief = BRIEF if pruning else BRIEF_UNPRUNED
+    tools = search_tools(Corpus.build(DOCUMENTS), pruning=pruning)
+    arguments = {each.name: ", ".join(each.arguments.__struct_fields__) for each in tools}
+    assert re.findall(r"(\w+)\((\w+)\)", brief) == list(arguments.items())

@@ -17,7 +17,7 @@ from trivium.trace import Task
 
 BRIEF = (
     "Find the documents that answer the question. Tools: search_corpus(query), grep_corpus(pattern), "
-    "readdocument_of(doc_id), prune_chunks(keep). Finish with the handles of the documents, best first."
+    "read_document(doc_id), prune_chunks(keep). Finish with the handles of the documents, best first."
 )
 """The system prompt of a nano model, which learns the tools' use from its warm-up."""
 
