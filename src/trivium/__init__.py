@@ -26,15 +26,7 @@ _HOMES = {
     "trivium.corpus": ("Corpus", "read_documents"),
     "trivium.nn": ("Network",),
     "trivium.harness": (
-        "Harness",
-        "Limits",
-        "Passage",
-        "Subagent",
-        "ToolError",
-        "Window",
-        "assign_task",
-        "prune_chunks",
-        "tool",
+        "Harness", "Limits", "Passage", "Subagent", "ToolError", "Window", "assign_task", "prune_chunks", "tool",
     ),
     "trivium.reward": ("compose", "score"),
     "trivium.engine": ("Engine",),
@@ -42,7 +34,7 @@ _HOMES = {
     "trivium.train": ("CISPO", "DAPO", "GRPO", "GSPO", "SFT", "Batch", "Composer2", "DrGRPO", "Group", "Kimi", "Learner"),
     "trivium.eval": ("evaluate", "paired_interval"),
     "trivium.loops": ("rl", "rollouts", "sft"),
-}
+}  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 

@@ -115,7 +115,7 @@ def texts(thread: Thread) -> dict[str, str]:
 
 
 def documents(thread: Thread) -> dict[str, str]:
-    """Every handle shown to a thread -> its document: what stands before the last ":" of its source."""
+    """Every handle shown to a thread -> its document."""
     shown = (piece for call in thread.calls for piece in call.pieces if piece.ref)
     return {piece.ref: document_of(piece.source) for piece in shown}
 

@@ -46,14 +46,14 @@ def estimate(recipe: Search) -> str:
         f"(weights, gradients, AdamW, a copy to speak with, {slots} slots of keys and values) + libraries\n"
         f"tokens     {learned / 1e6:.1f}M to learn from, {sampled / 1e6:.1f}M to sample and read\n"
         f"speed      {learn:,.0f} learned and {speak:,.0f} sampled or read tokens/s a worker, measured now\n"
-        f"time       about {minutes:.0f} minutes on {recipe.workers} workers" + ("" if parts.real else f"\n{_needs(recipe)}")
+        f"time       about {minutes:.0f} minutes on {recipe.workers} workers" + ("" if parts.real else f"\n{_needs(parts)}")
     )
 
 
-def _needs(recipe: Search) -> str:
+def _needs(parts: Parts) -> str:
     """By hops: tokens of the documents that a perfect script sees which never prunes and need not, and the room for documents
     that the recipe's window leaves beside the prompt, the calls and the usage lines of such an episode."""
-    parts, wide = Parts(recipe), Parts(replace(recipe, window=_WIDE, eval_tasks=_ASKED))
+    wide = Parts(replace(parts.recipe, window=_WIDE, eval_tasks=_ASKED))
     perfect = Teacher(replace(Imperfection.none(), prune=0.0)).script(wide.heldout_tasks)
     lines = []
     for hops in HOPS:

@@ -101,7 +101,7 @@ class Measured:
     def tasks(self) -> list[Task]:
         asked = [task for task in self._asked() if self.suite.hops in (0, task.truth.get("hops"))][: self.count]
         if not asked:
-            raise InputError(f"{self.suite.corpus or self.run.folder} has no question of {self.suite.hops} hops")
+            raise InputError(f"{self.suite.corpus or self.run.folder} has no question of {self.suite.hops or 'any'} hops")
         return asked
 
     def _asked(self) -> list[Task]:
