@@ -10,7 +10,7 @@ from typing import get_args, get_type_hints
 import pytest
 import torch
 
-from trivium.agents.search.recipe import Parts, Search
+from trivium.agents.search.recipe import Parts, Search, limits_in
 from trivium.agents.search.reward import SearchReward
 from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.errors import InputError
@@ -43,8 +43,14 @@ def test_what_a_reward_lacks():
     assert parts("curriculum").scorer(3) == SearchReward(beta=4.0)
 
 
-def test_on_real_passages_beta_is_2_from_the_start():
-    assert [Parts(Search(corpus="somewhere", steps=4)).scorer(step) for step in (0, 3)] == [SearchReward(beta=2.0)] * 2
+def test_on_real_passages_beta_is_2_from_the_start_and_late_turns_cost():
+    made = Parts(Search(corpus="somewhere", steps=4))
+    assert [made.scorer(0), made.scorer(3), made.judge] == [SearchReward(beta=2.0, turns=10)] * 3
+
+
+def test_a_wide_window_has_more_turns_and_prices_them_later():
+    made = Parts(Search(corpus="somewhere", window=32_768))
+    assert limits_in(made.window).turns == made.judge.turns == 64
 
 
 def test_what_suits_passages_is_the_default_there():
@@ -94,7 +100,7 @@ def test_on_passages_no_steps_are_no_error(passages):
 
 def test_on_passages_no_curriculum_leaves_the_reward_alone():
     made = Parts(Search(corpus="somewhere", steps=4, without="curriculum"))
-    assert made.scorer(3) == SearchReward(beta=2.0)
+    assert made.scorer(3) == SearchReward(beta=2.0, turns=10)
 
 
 @pytest.mark.parametrize("without", PARTS)

@@ -68,9 +68,9 @@ class Search:
     """decides everything that is drawn"""
     window: int = 0
     """tokens of context the agent may hold; default: 640 for the generated world, 2048 for passages"""
-    results: int = 6
-    """passages a search returns: with 4 three hops fit the window, and RL unlearns to prune (docs/log.md); with 16 and --window
-    800 there is room for a quarter of what four hops need"""
+    results: int = 0
+    """passages a search returns; 0: 6, for passages that people wrote 2. In the generated world with 4 three hops fit the window,
+    and RL unlearns to prune (docs/log.md); with 16 and --window 800 there is room for a quarter of what four hops need"""
     warmup: int = 0
     """questions that the teacher answers for the warm-up; 0: 1600, for passages 3000"""
     teacher: str = ""
@@ -115,7 +115,7 @@ class Search:
 
     def __post_init__(self) -> None:
         """What suits passages that people wrote was found on HotpotQA (docs/log.md)."""
-        for name, world, passages in (("warmup", 1600, 3000), ("lr", 4e-4, 1.5e-4)):
+        for name, world, passages in (("results", 6, 2), ("warmup", 1600, 3000), ("lr", 4e-4, 1.5e-4)):
             object.__setattr__(self, name, getattr(self, name) or (passages if self.corpus else world))
 
     def fields(self) -> dict[str, Any]:
@@ -261,12 +261,18 @@ class Parts:
         beta = 2.0 if self.real else 4 - 2 * min(1.0, step / max(1, self.recipe.steps - 1))
         less = {"trajectory": {"trajectory": 0.0}, "answer": {"answer": 0.0}, "penalty": {"pruning": 0.0}}
         less |= {"recall": {"beta": 0.5}, "curriculum": {"beta": 2.0 if self.real else 4.0}}
-        return SearchReward(**{"beta": beta, **less.get(self.recipe.without, {})})
+        return SearchReward(**{"beta": beta, "turns": self._turns, **less.get(self.recipe.without, {})})
 
     @property
     def judge(self) -> SearchReward:
         """What held-out episodes are judged by: the whole reward as RL ends with it, whatever was left out in training."""
-        return SearchReward(beta=2.0)
+        return SearchReward(beta=2.0, turns=self._turns)
+
+    @property
+    def _turns(self) -> int:
+        """The turns of which half are free. Without a price a policy that cannot read pages on in passages to its last turn
+        (docs/log.md); in the generated world four hops need seven of ten."""
+        return limits_in(self.window).turns if self.real else SearchReward().turns
 
     @cached_property
     def algorithm(self) -> Algorithm:
@@ -307,10 +313,19 @@ def harness_on(
     corpus: Corpus | Callable[[Task], Corpus], window: Window, results: int, pruning: bool = True, quoting: bool = False
 ) -> Harness:
     """The search agent's harness on any corpus. A small window gets the brief prompt, and no schemas to fill it."""
-    brief = window.budget < 8192
+    brief = _small(window)
     prompt = (BRIEF if pruning else BRIEF_UNPRUNED) if brief else PROMPT
     tools = search_tools(corpus, results, pruning, quoting)
-    return Harness(tools, window, prompt + QUOTES * quoting, Limits(turns=10 if brief else 64), specs=not brief)
+    return Harness(tools, window, prompt + QUOTES * quoting, limits_in(window), specs=not brief)
+
+
+def limits_in(window: Window) -> Limits:
+    """How many turns an agent has in a window."""
+    return Limits(turns=10 if _small(window) else 64)
+
+
+def _small(window: Window) -> bool:
+    return window.budget < 8192
 
 
 def with_chain(tasks: list[Task], corpus: Corpus) -> list[Task]:

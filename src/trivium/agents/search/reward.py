@@ -22,13 +22,15 @@ class SearchReward:
 
     p_repeat is ours: 0.1 for each handle that an answer says after it began to repeat itself, at most 0.5. An episode that
     did not finish (window, turns, a cut answer) is worth 0, less than any that did. The weights of r_traj, r_fa and
-    p_prune are the report's; a term is left out (0) only to see what it is for.
+    p_prune are the report's; a term is left out (0) only to see what it is for. p_turn begins at half of `turns`, the most
+    that a harness allows: the report's 64 of 128.
     """
 
     beta: float = 4.0
     trajectory: float = 0.3
     answer: float = 1.0
     pruning: float = 1.0
+    turns: int = 128
 
     async def __call__(self, episode: Episode) -> dict[str, float]:
         gold, thread = episode.task.truth["gold"], episode.agent
@@ -38,7 +40,7 @@ class SearchReward:
             "trajectory_recall": recall(shown, gold),
             "answer_found": float(answer_found(episode)),
             "prune_penalty": streak_penalty(call.name == "prune_chunks" for call in thread.calls),
-            "turn_penalty": turn_penalty(thread.turns),
+            "turn_penalty": turn_penalty(thread.turns, self.turns // 2, self.turns),
             "repeat_penalty": min(0.5, 0.1 * repeated(thread)),
         }
         before = 0.7 * parts["f_beta"] + self.trajectory * parts["trajectory_recall"] + self.answer * parts["answer_found"]
