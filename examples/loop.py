@@ -1,6 +1,6 @@
 """The loop of docs/design.md, on one screen: sample groups, score them, learn, publish. Runs in a minute on a laptop.
 
-    python examples/loop.py
+python examples/loop.py
 """
 
 import asyncio

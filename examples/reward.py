@@ -1,6 +1,6 @@
 """A reward of your own: any async function of an episode. Composed with the search reward, it makes answers short.
 
-    python examples/reward.py
+python examples/reward.py
 """
 
 import asyncio

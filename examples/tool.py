@@ -1,6 +1,6 @@
 """Your own tool in a harness, walked by a script: no model is needed to see what a policy would see.
 
-    python examples/tool.py
+python examples/tool.py
 """
 
 import asyncio

@@ -69,8 +69,9 @@ class Search:
     window: int = 0
     """tokens of context the agent may hold; default: 640 for the generated world, 2048 for passages"""
     results: int = 0
-    """passages a search returns; 0: 6, for passages that people wrote 2 (docs/log.md). In the generated world with 4 three
-    hops fit the window, and RL unlearns to prune; with 16 and --window 800 there is room for a quarter of what four hops need"""
+    """passages a search returns; 0: 6, for passages that people wrote 2 (docs/log.md). In the generated world
+    with 4 three hops fit the window, and RL unlearns to prune; with 16 and --window 800 there is room for a quarter of what
+    four hops need"""
     warmup: int = 0
     """questions that the teacher answers for the warm-up; 0: 1600, for passages 3000"""
     teacher: str = ""
