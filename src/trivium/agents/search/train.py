@@ -23,6 +23,7 @@ from trivium.reward import opinions, score
 from trivium.tasks.filter import Scored, keep
 from trivium.trace import Episode, Sampling, Store, Task
 from trivium.train import SFT, Checkpoints, Learner
+from trivium.viewer.table import METRICS
 from trivium.weights import publish
 
 SFT_BATCH = 32
@@ -33,7 +34,6 @@ LEAST = {
     "seed": 0, "window": 0, "results": 1, "warmup": 1, "teacher_tokens": 1, "sft_steps": 0, "steps": 0, "groups": 1, "size": 2,
     "substeps": 1, "cap": 1, "lora": 0, "max_lag": 0, "eval_tasks": 1, "workers": 1,
 }  # fmt: skip
-METRICS = ("f1", "output_recall", "trajectory_recall", "answer_found", "format_valid", "prune_rate", "prune_accuracy")
 SHOWN = (*METRICS, "reward", "precision", "returned", "turns", "calls_per_turn", "searches", "tokens", "finished")
 
 
