@@ -29,7 +29,9 @@ RANKED = ("f1", "output_recall", "answer_found", "precision")
 """What can be said of a ranking, whoever made it."""
 GAINS = ("output_recall", "f1", "answer_found")
 EFFORT = ("searches", "reads", "turns", "calls_per_turn", "prune_rate", "output_recall")
-PRUNING = ("prune_rate", "prune_dropped", "prune_wrong", "prune_random", "past_soft", "pruned_fitting")
+PRUNING = (
+    "prune_rate", "prunes", "prune_streak", "prune_dropped", "prune_wrong", "prune_random", "past_soft", "pruned_fitting",
+)  # fmt: skip
 PAIRS = (
     ("rl", "sft"), ("rl_greedy", "sft_greedy"), ("rl", "rl_no_prune"), ("rl_greedy", "rl_greedy_no_prune"),
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 from trivium.agents.search.reward import handles
 from trivium.corpus import document_of
@@ -17,6 +18,8 @@ def prune_measures(episode: Episode, window: Window) -> dict[str, float]:
     """What pruning did in one episode's agent thread, as scores that pool and pair like others.
 
     prune_rate      1 if it pruned
+    prunes          how often
+    prune_streak    the most prune calls in a row
     prune_dropped   chunks that were pruned
     prune_wrong     those of them whose document is gold
     prune_random    how many gold ones a random choice of as many would have dropped: for each prune, of D chunks out of V
@@ -32,6 +35,8 @@ def prune_measures(episode: Episode, window: Window) -> dict[str, float]:
     fits = _fits(thread, ops, window)
     return {
         "prune_rate": float(bool(ops)),
+        "prunes": float(len(ops)),
+        "prune_streak": float(_streak(thread)),
         "prune_dropped": float(sum(len(dropped) for dropped, _ in states)),
         "prune_wrong": float(sum(len(dropped & gold) for dropped, _ in states)),
         "prune_random": sum(len(dropped) * len(gold & view) / len(view) for dropped, view in states),
@@ -48,6 +53,7 @@ def prune_report(scores: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
     ratio           error over random_error: 1 is no better than chance (the report gives an error of 0.06, reports.md 3.9)
     prune_rate      share of episodes that prune                  past_soft      that spoke past the soft threshold
     pruned_fitting  share of the episodes that fit which prune all the same
+    each            chunks a prune drops                          streak         most prunes in a row of an episode that prunes
     """
     dropped, wrong, chance = (scores[name] for name in ("prune_dropped", "prune_wrong", "prune_random"))
     return {
@@ -57,11 +63,18 @@ def prune_report(scores: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
         "prune_rate": mean_interval(scores["prune_rate"]),
         "past_soft": mean_interval(scores["past_soft"]),
         "pruned_fitting": mean_interval(scores["pruned_fitting"]),
+        "each": ratio_interval(dropped, scores["prunes"]),
+        "streak": ratio_interval(scores["prune_streak"], scores["prune_rate"]),
     }
 
 
 def _prunes(episode: Episode) -> list[Prune]:
     return [op for op in episode.ops if isinstance(op, Prune) and op.before.thread == episode.agent.id]
+
+
+def _streak(thread: Thread) -> int:
+    kinds = groupby(call.name == "prune_chunks" for call in thread.calls)
+    return max((len(list(row)) for pruning, row in kinds if pruning), default=0)
 
 
 def _in_view(segment: Segment) -> set[str]:

@@ -148,7 +148,8 @@ def _pruning(recipe: Numbers) -> Table:
     rows = [(measure, *(_mean(recipe["pruning"][name][measure]) for name in names)) for measure in measures]
     note = (
         "error: share of pruned chunks that are gold; random_error: had as many been drawn from those in view; "
-        "pruned_fitting: of the episodes in which nothing needed pruning."
+        "pruned_fitting: of the episodes in which nothing needed pruning; "
+        "each: chunks a prune drops; streak: most prunes in a row."
     )
     return Table(_title(recipe, "pruning"), note, ("measure", *names), rows)
 
