@@ -110,6 +110,16 @@ def test_effort_is_told_by_hops(said):
     assert hops["1"]["searches"][0] == 1.0
 
 
+def test_how_training_went_is_told_of_all_runs_together(tmp_path):
+    folders = [run(tmp_path / f"s{seed}", seed=seed) for seed in (0, 1)]
+    for at, folder in enumerate(folders):
+        lines = [{"kind": "rl", "step": n + 1, "metrics": {"clipped": n + at, "entropy": float("nan")}} for n in range(16)]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    said = compare([str(folder) for folder in folders], SUITE, rollouts=1, no_prune=False, workers=1, watch=quiet)
+    assert said["recipes"][0]["training"] == {"clipped": {"first": 1.0, "last": 15.0, "mean": 8.0, "most": 16.0}}
+    assert "A: training" in [table.title for table in tables(said)]
+
+
 def test_tables_and_json_hold_it(said):
     numbers = {"command": "trivium eval", "commit": "abc", "versions": {}, "corpus": "", "split": "test", "hops": 0, **said}
     page = markdown(numbers)

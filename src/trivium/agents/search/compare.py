@@ -20,6 +20,7 @@ from trivium.errors import InputError
 from trivium.eval import Pool, Result, mean_length
 from trivium.loops.run import Event
 from trivium.trace import Task
+from trivium.viewer.curve import series
 
 METRICS = (
     "f1", "output_recall", "trajectory_recall", "answer_found", "precision", "returned", "format_valid", "finished", "reward",
@@ -32,6 +33,11 @@ EFFORT = ("searches", "reads", "turns", "calls_per_turn", "prune_rate", "output_
 PRUNING = (
     "prune_rate", "prunes", "prune_streak", "prune_dropped", "prune_wrong", "prune_random", "past_soft", "pruned_fitting",
 )  # fmt: skip
+TRAINING = (
+    "reward", "format_valid", "prune_rate", "searches", "calls_per_turn", "turns", "returned", "entropy", "clipped",
+    "no_signal", "staleness", "episodes_dropped", "grad_norm",
+)  # fmt: skip
+"""What "rl" events tell of how training went."""
 PAIRS = (
     ("rl", "sft"), ("rl_greedy", "sft_greedy"), ("rl", "rl_no_prune"), ("rl_greedy", "rl_greedy_no_prune"),
 )  # fmt: skip
@@ -178,6 +184,7 @@ def _side(side: Side) -> Numbers:
         "rollouts": _fusion(pools),
         "pruning": {name: _pruning(pools[name]) for name in policies if not name.startswith("base")},
         "hops": {name: _by_hops(side, pools[name]) for name in policies if not name.startswith("base")},
+        "training": _training(side.runs),
         "per_task": [{name: _kept(pool.results[n]) for name, pool in pools.items()} for n in range(len(side.runs))],
     }
 
@@ -215,6 +222,24 @@ def _fusion(pools: dict[str, Pool]) -> Numbers:
 
 def _pruning(pool: Pool) -> dict[str, list[float]]:
     return {name: list(interval) for name, interval in prune_report({n: pool.values(n) for n in PRUNING}).items()}
+
+
+def _training(runs: Sequence[Measured]) -> Numbers:
+    """How RL went: of each metric the mean over the first eighth of the steps, the last and all, averaged over the runs, and
+    the most of any one step. Metrics that no run tells of are left out."""
+    events = [run.run.events() for run in runs]
+    found: Numbers = {}
+    for name in TRAINING:
+        told = [values for each in events if len(values := series(each, "rl", name)[1])]
+        if told:
+            pairs = [(values, max(1, len(values) // 8)) for values in told]
+            found[name] = {
+                "first": statistics.mean(float(values[:n].mean()) for values, n in pairs),
+                "last": statistics.mean(float(values[-n:].mean()) for values, n in pairs),
+                "mean": statistics.mean(float(values.mean()) for values in told),
+                "most": max(float(values.max()) for values in told),
+            }
+    return found
 
 
 def _by_hops(side: Side, pool: Pool) -> Numbers:

@@ -77,6 +77,8 @@ def _recipe(recipe: Numbers) -> Iterator[Table]:
         yield _rollouts(recipe)
     yield _pruning(recipe)
     yield _hops(recipe)
+    if recipe["training"]:
+        yield _training(recipe)
 
 
 def _title(recipe: Numbers, what: str) -> str:
@@ -152,6 +154,16 @@ def _pruning(recipe: Numbers) -> Table:
         "each: chunks a prune drops; streak: most prunes in a row."
     )
     return Table(_title(recipe, "pruning"), note, ("measure", *names), rows)
+
+
+def _training(recipe: Numbers) -> Table:
+    columns = ("first", "last", "mean", "most")
+    rows = [(name, *(f"{told[column]:.3g}" for column in columns)) for name, told in recipe["training"].items()]
+    note = (
+        "first, last: of an eighth of RL's steps; most: of any one step of any run; clipped: share of the tokens; "
+        "no_signal: share of the steps."
+    )
+    return Table(_title(recipe, "training"), note, ("metric", *columns), rows)
 
 
 def _hops(recipe: Numbers) -> Table:
