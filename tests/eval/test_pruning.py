@@ -37,6 +37,7 @@ def test_a_streak_is_of_prunes_with_nothing_between(renderer):
     said = [call(search()), call(keep("#1", "#2", "#3")), call(keep("#1", "#2")), call(search()), call(keep("#1")), say("#1")]
     found = prune_measures(lived(renderer, *said), WIDE)
     assert (found["prunes"], found["prune_streak"]) == (3.0, 2.0)
+    assert prune_measures(lived(renderer, *said, bare=True), WIDE)["prune_streak"] == 0.0
 
 
 def test_chance_is_the_mean_over_every_choice(renderer):
@@ -82,13 +83,13 @@ def test_past_soft_is_what_was_in_view_when_the_policy_spoke(renderer):
 def test_a_report_of_many_episodes():
     episodes = {
         "prune_rate": [1, 1, 0], "prune_dropped": [4, 6, 0], "prune_wrong": [0, 1, 0], "prune_random": [1, 1.5, 0],
-        "past_soft": [1, 1, 0], "pruned_fitting": [1, math.nan, 0], "prunes": [1, 4, 0], "prune_streak": [1, 3, 0],
+        "past_soft": [1, 1, 0], "pruned_fitting": [1, math.nan, 0], "prunes": [1, 4, 0], "prune_streak": [1, 4, 0],
     }  # fmt: skip
     found = prune_report(episodes)
     assert (found["error"].mean, found["random_error"].mean) == (0.1, 0.25)
     assert found["ratio"].mean == pytest.approx(0.4) and found["prune_rate"].mean == pytest.approx(2 / 3)
     assert (found["past_soft"].mean, found["pruned_fitting"].mean) == (pytest.approx(2 / 3), 0.5)
-    assert (found["each"].mean, found["streak"].mean) == (2.0, 2.0)
+    assert (found["each"].mean, found["streak"].mean) == (2.0, 2.5)
 
 
 def test_disabled_pruning_is_refused_and_changes_nothing_else(renderer):

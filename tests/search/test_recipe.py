@@ -46,6 +46,13 @@ def test_what_a_reward_lacks():
 def test_on_real_passages_beta_is_2_from_the_start_and_late_turns_cost():
     made = Parts(Search(corpus="somewhere", steps=4))
     assert [made.scorer(0), made.scorer(3), made.judge] == [SearchReward(beta=2.0, turns=10)] * 3
+    assert (made.recipe.results, Search().results) == (2, 6)
+
+
+def test_a_run_from_before_results_was_a_field_had_six():
+    kept = Search(corpus="somewhere").fields()
+    without = {name: value for name, value in kept.items() if name != "results"}
+    assert (Search.of(kept, "out").results, Search.of(without, "out").results) == (2, 6)
 
 
 def test_a_wide_window_has_more_turns_and_prices_them_later():

@@ -55,7 +55,7 @@ def test_an_answer_is_valid_where_it_cites_what_was_shown_and_ends_cleanly(rende
     assert asyncio.run(SearchReward()(episode))["format_valid"] == valid
 
 
-@pytest.mark.parametrize("turns, penalty", [(128, 0.0), (4, 0.25), (3, 0.5)])
+@pytest.mark.parametrize("turns, penalty", [(6, 0.0), (4, 0.25), (3, 0.5)])
 def test_the_later_half_of_the_turns_costs(renderer, turns, penalty):
     harness = Harness([search_corpus], Window(4000), "Search.", specs=False)
     episode = asyncio.run(harness.run(TASK, script(renderer, [call(search()), call(search()), say("#2")])))

@@ -208,7 +208,7 @@ class Measured:
 
     def judged(self, episodes: Sequence[Episode]) -> list[Attempt]:
         """Opinions are not kept with the facts: a judge that changes judges what is there anew."""
-        scores, window = asyncio.run(score(episodes, self.parts.judge)), self.parts.window
+        scores, window = asyncio.run(score(episodes, self.parts.judge_on(self.real))), self.parts.window
         return [
             Attempt(found | effort(episode) | prune_measures(episode, window), returned(episode))
             for episode, found in zip(episodes, scores, strict=True)

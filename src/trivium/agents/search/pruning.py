@@ -19,7 +19,7 @@ def prune_measures(episode: Episode, window: Window) -> dict[str, float]:
 
     prune_rate      1 if it pruned
     prunes          how often
-    prune_streak    the most prune calls in a row
+    prune_streak    the most prunes in a row, refused ones not counted
     prune_dropped   chunks that were pruned
     prune_wrong     those of them whose document is gold
     prune_random    how many gold ones a random choice of as many would have dropped: for each prune, of D chunks out of V
@@ -73,7 +73,7 @@ def _prunes(episode: Episode) -> list[Prune]:
 
 
 def _streak(thread: Thread) -> int:
-    kinds = groupby(call.name == "prune_chunks" for call in thread.calls)
+    kinds = groupby(call.name == "prune_chunks" and not call.error for call in thread.calls)
     return max((len(list(row)) for pruning, row in kinds if pruning), default=0)
 
 

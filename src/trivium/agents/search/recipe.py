@@ -129,7 +129,7 @@ class Search:
         known = {field.name for field in fields(cls)}
         if unknown := sorted(kept.keys() - known):
             raise InputError(f"{out} was made by another Trivium: its recipe has a field {unknown[0]!r}")
-        return cls(out=out, **kept)
+        return cls(out=out, **{"results": 6, **kept})  # what it was before it was a field
 
 
 class Parts:
@@ -262,18 +262,17 @@ class Parts:
         beta = 2.0 if self.real else 4 - 2 * min(1.0, step / max(1, self.recipe.steps - 1))
         less = {"trajectory": {"trajectory": 0.0}, "answer": {"answer": 0.0}, "penalty": {"pruning": 0.0}}
         less |= {"recall": {"beta": 0.5}, "curriculum": {"beta": 2.0 if self.real else 4.0}}
-        return SearchReward(**{"beta": beta, "turns": self._turns, **less.get(self.recipe.without, {})})
+        turns = priced_turns(self.window, self.real)
+        return SearchReward(**{"beta": beta, "turns": turns, **less.get(self.recipe.without, {})})
 
     @property
     def judge(self) -> SearchReward:
         """What held-out episodes are judged by: the whole reward as RL ends with it, whatever was left out in training."""
-        return SearchReward(beta=2.0, turns=self._turns)
+        return self.judge_on(self.real)
 
-    @property
-    def _turns(self) -> int:
-        """The turns of which half are free. Without a price a policy that cannot read pages on in passages to its last turn
-        (docs/log.md); in the generated world four hops need seven of ten."""
-        return limits_in(self.window).turns if self.real else SearchReward().turns
+    def judge_on(self, real: bool) -> SearchReward:
+        """The same on other documents: passages that people wrote, or not."""
+        return SearchReward(beta=2.0, turns=priced_turns(self.window, real))
 
     @cached_property
     def algorithm(self) -> Algorithm:
@@ -323,6 +322,12 @@ def harness_on(
 def limits_in(window: Window) -> Limits:
     """How many turns an agent has in a window."""
     return Limits(turns=10 if _small(window) else 64)
+
+
+def priced_turns(window: Window, real: bool) -> int:
+    """The turns of which half are free. Without a price a policy paged on in passages until it had no turn left to answer
+    (docs/log.md); in the generated world four hops need seven of ten."""
+    return limits_in(window).turns if real else SearchReward().turns
 
 
 def _small(window: Window) -> bool:

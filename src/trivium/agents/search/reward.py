@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from trivium.corpus import document_of
+from trivium.errors import InputError
 from trivium.reward import f_beta, precision, recall, streak_penalty, turn_penalty
 from trivium.trace import Episode, Prune, Task, Thread
 
@@ -31,6 +32,10 @@ class SearchReward:
     answer: float = 1.0
     pruning: float = 1.0
     turns: int = 128
+
+    def __post_init__(self) -> None:
+        if self.turns < 2:
+            raise InputError(f"a reward prices the later half of at least 2 turns, not of {self.turns}")
 
     async def __call__(self, episode: Episode) -> dict[str, float]:
         gold, thread = episode.task.truth["gold"], episode.agent
