@@ -38,6 +38,8 @@ def test_a_streak_is_of_prunes_with_nothing_between(renderer):
     found = prune_measures(lived(renderer, *said), WIDE)
     assert (found["prunes"], found["prune_streak"]) == (3.0, 2.0)
     assert prune_measures(lived(renderer, *said, bare=True), WIDE)["prune_streak"] == 0.0
+    kept = [call(search()), call(keep("#1", "#2", "#3", "#4")), say("#1")]
+    assert prune_measures(lived(renderer, *kept), WIDE)["prune_streak"] == 0.0
 
 
 def test_chance_is_the_mean_over_every_choice(renderer):

@@ -36,7 +36,7 @@ def prune_measures(episode: Episode, window: Window) -> dict[str, float]:
     return {
         "prune_rate": float(bool(ops)),
         "prunes": float(len(ops)),
-        "prune_streak": float(_streak(thread)),
+        "prune_streak": float(_streak(thread) if ops else 0),  # one that keeps all is no error and no prune
         "prune_dropped": float(sum(len(dropped) for dropped, _ in states)),
         "prune_wrong": float(sum(len(dropped & gold) for dropped, _ in states)),
         "prune_random": sum(len(dropped) * len(gold & view) / len(view) for dropped, view in states),

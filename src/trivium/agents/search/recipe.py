@@ -129,7 +129,7 @@ class Search:
         known = {field.name for field in fields(cls)}
         if unknown := sorted(kept.keys() - known):
             raise InputError(f"{out} was made by another Trivium: its recipe has a field {unknown[0]!r}")
-        return cls(out=out, **{"results": 6, **kept})  # what it was before it was a field
+        return cls(out=out, **{"results": 6, **kept})  # passages a search before it was a field
 
 
 class Parts:
