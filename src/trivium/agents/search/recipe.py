@@ -93,8 +93,8 @@ class Search:
     """leave one part out, to see what it is for: the tool that prunes; the reward's trajectory recall, answer bonus, prune
     penalty or weight on recall (β 0.5); both curricula; what the scripted teacher does wrong more often than right (which on
     passages it never does)"""
-    substeps: int = 2
-    """optimizer updates a step"""
+    substeps: int = 0
+    """optimizer updates a step; 0: 2, or 1 where --max-lag is above 0 (docs/loop.md)"""
     cap: float = 2.0
     """largest ratio of new to old probability that CISPO learns with; above it the token is clipped. No report gives one: at 5
     nothing was ever clipped here, at 2 some of a step's tokens are (docs/learning.md)"""
@@ -118,6 +118,7 @@ class Search:
         """What suits passages that people wrote was found on HotpotQA (docs/log.md)."""
         for name, world, passages in (("results", 6, 2), ("warmup", 1600, 3000), ("lr", 4e-4, 1.5e-4)):
             object.__setattr__(self, name, getattr(self, name) or (passages if self.corpus else world))
+        object.__setattr__(self, "substeps", self.substeps or (1 if self.max_lag else 2))
 
     def fields(self) -> dict[str, Any]:
         """What the run's folder keeps of it: all but where that folder is."""

@@ -1,0 +1,309 @@
+"""What the prune penalty is for: a searcher that was taught to prune one chunk at a time, trained with it and without.
+
+    python benchmarks/prune_penalty.py --json FILE --plot FILE      three seeds, some half an hour
+    python benchmarks/prune_penalty.py --seeds 1 --steps 4          a look, in minutes
+
+The search agent itself never meets this failure (docs/learning.md): its passages take 25 tokens and a prune 57, so one at a
+time frees nothing, and its tool names what to keep. Here, as in the report (reports.md 3.2), a chunk is several times as long
+as a call, and the tool names what to drop. Half of the teacher's episodes drop one chunk a call, half all at once. Both
+arms begin at one warm-up's weights, each in a process of one thread, and differ in the reward's prune penalty alone. Held-out
+questions are about worlds of other names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import multiprocessing
+import queue
+import random
+import shlex
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated
+
+import torch
+from msgspec import Meta
+
+from trivium import CISPO, SFT, Corpus, Engine, Harness, Learner, Limits, Network, Sampling, ToolError, Window, tool
+from trivium.agents.search import SearchReward, search_tools
+from trivium.agents.search.pruning import NAN, prune_measures, prune_report
+from trivium.agents.search.recipe import EPSILON, NANO
+from trivium.agents.search.teacher import Imperfection, Teacher
+from trivium.agents.search.tools import BRIEF
+from trivium.corpus import Document
+from trivium.eval import Interval, Result, evaluate, paired_interval
+from trivium.harness import Keep, Scene
+from trivium.loops import rl, rollouts, sft
+from trivium.policy import Renderer, Scripted, View
+from trivium.policy.message import Message
+from trivium.policy.scripted import call
+from trivium.tasks.world import World
+from trivium.trace import Episode, Task
+
+WINDOW = Window(1400, soft=0.5, hard=0.57, reply=96)  # a search fills it: one must prune before the next
+RESULTS, PAGES = 6, 2  # chunks a search, and pages of a world in each: some 170 tokens
+LESSONS, SFT_STEPS, SFT_SIZE = 1200, 150, 16
+GROUPS, SIZE, HELDOUT = 6, 8, 128
+FAULTS = Imperfection(forget=0.2, over_include=0.3, prune=1.0, two_calls=0.0, sloppy_query=0.1)
+METRICS = ("reward", "f1", "answer_found", "prune_rate", "prunes", "each", "streak", "prune_penalty")
+PANELS = {"each": "chunks a prune", "streak": "most prunes in a row", "prune_rate": "episodes that prune", "reward": "reward"}
+
+
+# --- the agent: long chunks, and a tool that names what to drop
+
+
+@tool
+def prune_chunks(scene: Scene, chunk_ids: Annotated[list[str], Meta(description="handles of the chunks to drop")]) -> Keep:
+    """Remove chunks from the view to free its budget."""
+    gone = {ref.strip() for ref in chunk_ids} & set(scene.handles)
+    if not gone or len(gone) == len(scene.handles):
+        raise ToolError(f"name some that are in view and not all; in view are {' '.join(scene.handles) or 'no chunks'}")
+    return Keep(tuple(ref for ref in scene.handles if ref not in gone), f"Pruned {len(gone)}.")
+
+
+class Books:
+    """Worlds whose documents are long: PAGES pages each, one chunk."""
+
+    def __init__(self, worlds: Sequence[World]) -> None:
+        self.worlds = worlds
+        self._of = {world.name: _bound(world) for world in worlds}
+        self._corpora = {name: Corpus.build(documents) for name, (documents, _) in self._of.items()}
+        tools = [*search_tools(self.corpus, RESULTS, pruning=False), prune_chunks]
+        brief = BRIEF.replace("prune_chunks(keep)", "prune_chunks(chunk_ids)")
+        self.harness = Harness(tools, WINDOW, brief, Limits(turns=40), specs=False)
+
+    def corpus(self, task: Task) -> Corpus:
+        return self._corpora[task.id.partition("/")[0]]
+
+    def tasks(self, count: int, seed: int) -> list[Task]:
+        """Two unrelated questions at once, from all worlds in turn, whose gold are books."""
+        each = -(-count // len(self.worlds))
+        asked = [[self._rebound(world, task) for task in world.tasks(each, (1,), seed, wide=1.0)] for world in self.worlds]
+        return [task for turn in zip(*asked, strict=True) for task in turn][:count]
+
+    def _rebound(self, world: World, task: Task) -> Task:
+        book = self._of[world.name][1]
+        gold = list(dict.fromkeys(book[doc.rpartition(".")[0]] for doc in task.truth["gold"]))
+        return replace(task, truth={**task.truth, "gold": gold})
+
+
+def _bound(world: World) -> tuple[list[Document], dict[str, str]]:
+    """A world's pages bound into books, and which page is in which book."""
+    documents, book, every = [], {}, world.pages()
+    for number, start in enumerate(range(0, len(every), PAGES)):
+        pages = every[start : start + PAGES]
+        text = " ".join(f"{page.title}: {' '.join(page.text.split())}" for page in pages)
+        documents.append(Document(f"book-{number}", "", text))
+        book |= {page.id: f"book-{number}" for page in pages}
+    return documents, book
+
+
+def habits(tasks: Sequence[Task], seed: int) -> Callable[[View], Message]:
+    """The scripted teacher with this tool: what it would not keep it drops, in every other episode one chunk a call."""
+    teacher, by_id = Teacher(FAULTS, seed), {task.id: task for task in tasks}
+
+    def speak(view: View) -> Message:
+        _, name, sample, *_ = view.stream
+        task, messages = by_id[name], view.messages
+        says = lambda messages: teacher.next(task, messages, int(sample))  # noqa: E731
+        message = says(messages)
+        one = random.Random(f"habit {seed} {name} {sample}").random() < 0.5
+        if one and _prunes(messages[-2]):  # the teacher itself never prunes twice in a row
+            again = says(_without_prunes(messages))
+            message = again if _prunes(again) and _others(messages, again) else message
+        if not _prunes(message):
+            return {**message, "tool_calls": message["tool_calls"][:1]} if message.get("tool_calls") else message
+        drop = _others(messages, message)
+        return call(("prune_chunks", {"chunk_ids": [f" {handle}" for handle in (drop[-1:] if one else drop)]}))
+
+    return speak
+
+
+def _prunes(message: Message) -> bool:
+    return any(asked["function"]["name"] == "prune_chunks" for asked in message.get("tool_calls") or ())
+
+
+def _without_prunes(messages: Sequence[Message]) -> list[Message]:
+    """What a teacher is shown that shall forget that it has just pruned: calls and their results, one each, left out."""
+    gone = {n + after for n, message in enumerate(messages) if _prunes(message) for after in (0, 1)}
+    return [message for n, message in enumerate(messages) if n not in gone]
+
+
+def _others(messages: Sequence[Message], prune: Message) -> list[str]:
+    """The handles in view that a teacher's prune would not keep."""
+    keep = {ref.strip() for ref in prune["tool_calls"][0]["function"]["arguments"]["keep"]}
+    shown = (line.rpartition(" ")[2] for m in messages if m["role"] == "tool" for line in str(m["content"]).split("\n"))
+    return [handle for handle in shown if handle.startswith("#") and handle not in keep]
+
+
+# --- an arm: the warm-up's weights, RL, and what came of it
+
+
+def judge(pruning: float) -> Callable:
+    reward = SearchReward(beta=2.0, pruning=pruning)
+
+    async def judged(episode: Episode) -> dict[str, float]:
+        return {**await reward(episode), **prune_measures(episode, WINDOW)}
+
+    return judged
+
+
+async def warm_up(books: Books, seed: int, folder: Path) -> None:
+    tasks, renderer = books.tasks(LESSONS, seed), Renderer.load(str(NANO))
+    teacher = Scripted(habits(tasks, seed), renderer, name="teacher")
+    episodes = [await books.harness.run(task, teacher, seed=seed) for task in tasks]
+    learner = Learner(Network.load(NANO), SFT(), 1e-3, policies={"teacher"}, schedule=_up_then_down)
+    async for event in sft(learner, episodes, steps=SFT_STEPS, size=SFT_SIZE, seed=seed):
+        if event.step % 20 == 0:
+            print(f"seed {seed} warm-up {event.step}/{SFT_STEPS}: loss {event.metrics['loss']:.3f}", flush=True)
+    learner.network.save(folder)
+
+
+def _up_then_down(version: int) -> float:
+    return min((version + 1) / 15, max(0.1, 1 - version / SFT_STEPS))
+
+
+async def reinforce(books: Books, heldout: Books, seed: int, folder: Path, pruning: float, steps: int) -> dict:
+    """The curve of an arm, and its held-out scores after the warm-up and at the end, sampled."""
+    engine = Engine(Network.load(folder), slots=GROUPS * SIZE, context=WINDOW.budget)
+    learner = Learner(
+        Network.load(folder), CISPO(high=1.0, eps=EPSILON), 3e-4, substeps=2, schedule=lambda v: min(1.0, (v + 1) / 5)
+    )
+    probe, asked = engine.renderer.encode("a few words"), Sampling(max_tokens=WINDOW.reply)
+    source = rollouts(
+        books.harness, books.tasks(GROUPS * steps, seed + 1), engine, lambda step: judge(pruning), groups=GROUPS, size=SIZE,
+        steps=steps, seed=seed, sampling=asked,
+    )  # fmt: skip
+
+    async def measured(name: str) -> Result:
+        tasks = heldout.tasks(HELDOUT, seed)
+        return (await evaluate(heldout.harness, tasks, engine, judge(1.0), sampling=asked, prefix=name))[0]
+
+    before, curve = await measured("before"), []
+    async for event in rl(source, learner, engine, probe):
+        m = event.metrics | {"each": _per(event.metrics, "prune_dropped", "prunes")}
+        m["streak"] = _per(m, "prune_streak", "prune_rate")
+        curve.append({name: m[name] for name in METRICS})
+        arm = "with" if pruning else "without"
+        print(f"seed {seed} {arm} {event.step}/{steps}: " + ", ".join(f"{k} {m[k]:.2f}" for k in METRICS), flush=True)
+    after = await measured("after")
+    return {"curve": curve, "before": before, "after": after}
+
+
+def _per(metrics: dict[str, float], count: str, of: str) -> float:
+    return metrics[count] / metrics[of] if metrics[of] else float("nan")
+
+
+def worlds(seed: int) -> tuple[Books, Books]:
+    """Those that are learned in, and those of other names."""
+    made = lambda split, count: Books([World.make(1000 * seed + n, 900, split) for n in range(count)])  # noqa: E731
+    return made("train", 8), made("heldout", 2)
+
+
+def _arm(seed: int, warm: str, pruning: float, steps: int, answers) -> None:
+    torch.set_num_threads(1)
+    answers.put((pruning, asyncio.run(reinforce(*worlds(seed), seed, Path(warm), pruning, steps))))
+
+
+def run(seed: int, steps: int) -> dict[str, dict]:
+    """Both arms of a seed, side by side."""
+    context = multiprocessing.get_context("spawn")
+    answers = context.Queue()
+    with tempfile.TemporaryDirectory() as folder:
+        warm = str(Path(folder) / "warm")
+        asyncio.run(warm_up(worlds(seed)[0], seed, Path(warm)))
+        arms = [context.Process(target=_arm, args=(seed, warm, pruning, steps, answers), daemon=True) for pruning in (1.0, 0.0)]
+        for process in arms:
+            process.start()
+        found = dict(_answer(answers, arms) for _ in arms)
+    return {"with": found[1.0], "without": found[0.0]}
+
+
+def _answer(answers, arms: Sequence) -> tuple[float, dict]:
+    """What one arm found, or an error as soon as one has died."""
+    while True:
+        try:
+            return answers.get(timeout=5)
+        except queue.Empty:
+            if any(process.exitcode for process in arms):
+                raise SystemExit("an arm died: its error stands above") from None
+
+
+# --- what it came to
+
+
+def summary(runs: Sequence[dict]) -> dict[str, dict[str, list[float]]]:
+    """Over all held-out questions: each arm before (the warm-up, the same for both) and after, means with 95% intervals; and
+    `difference`, without less with, paired by question."""
+    pooled = lambda arm, when: Result.merge([run[arm][when] for run in runs])  # noqa: E731
+    told = {"warm-up": pooled("with", "before"), "with": pooled("with", "after"), "without": pooled("without", "after")}
+    found = {name: _described(result) for name, result in told.items()}
+    found["difference"] = {name: list(_paired(runs, name)) for name in ("reward", "f1", "answer_found", "prunes")}
+    return found
+
+
+def _described(result: Result) -> dict[str, list[float]]:
+    pruned = prune_report(result.scores)
+    means = {name: list(result.interval(name)) for name in ("reward", "f1", "answer_found", "prunes", "prune_penalty")}
+    return means | {name: list(pruned[name]) for name in ("prune_rate", "each", "streak")}
+
+
+def _paired(runs: Sequence[dict], name: str) -> Interval:
+    scores = lambda arm: [value for run in runs for value in run[arm]["after"].scores[name]]  # noqa: E731
+    return paired_interval(scores("without"), scores("with"))
+
+
+def show(found: dict[str, dict[str, list[float]]]) -> None:
+    print(f"{'':12}" + "".join(f"{name:>26}" for name in found["with"]))
+    for row, values in found.items():
+        cells = (f"{m:.2f} [{low:.2f}, {high:.2f}]" for m, low, high in (values.get(n, (NAN,) * 3) for n in found["with"]))
+        print(f"{row:12}" + "".join(f"{cell:>26}" for cell in cells))
+
+
+def plot(runs: Sequence[dict], path: Path) -> None:
+    """Training, a thin line a seed."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 3.6), dpi=120, layout="constrained")
+    for axes, name in zip(figure.subplots(1, 4), ("each", "streak", "prune_rate", "reward"), strict=True):
+        axes.set_title(PANELS[name], fontsize=10)
+        for arm, colour in (("with", "#1f4e79"), ("without", "#c8553d")):
+            for number, run in enumerate(runs):
+                values = [step[name] for step in run[arm]["curve"]]
+                label = f"{arm} the penalty" if not number else None
+                axes.plot(range(1, len(values) + 1), values, color=colour, alpha=0.8, linewidth=1.2, label=label)
+        axes.set_xlabel("RL step")
+    axes.legend(fontsize=8)
+    figure.savefig(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=20, help="of RL")
+    parser.add_argument("--json", type=Path, help="write everything to this file")
+    parser.add_argument("--plot", type=Path, help="write the curves to this PNG")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    runs = [run(seed, asked.steps) for seed in range(asked.seeds)]
+    found = summary(runs)
+    show(found)
+    if asked.json:
+        told = [{arm: {part: _plain(value) for part, value in found.items()} for arm, found in one.items()} for one in runs]
+        about = {"command": shlex.join(sys.argv), "seeds": asked.seeds, "torch": torch.__version__}
+        asked.json.write_text(json.dumps(about | {"summary": found, "runs": told}))
+    if asked.plot:
+        plot(runs, asked.plot)
+
+
+def _plain(value: Result | list) -> dict | list:
+    return asdict(value) if isinstance(value, Result) else value
+
+
+if __name__ == "__main__":
+    main()
