@@ -1,7 +1,7 @@
 """What the prune penalty is for: a searcher that was taught to prune one chunk at a time, trained with it and without.
 
-    python benchmarks/prune_penalty.py --json FILE --plot FILE      three seeds, some half an hour
-    python benchmarks/prune_penalty.py --seeds 1 --steps 4          a look, in minutes
+    python benchmarks/prune_penalty.py                  three seeds, some 25 minutes each; the same command goes on
+    python benchmarks/prune_penalty.py --seeds 1        one
 
 The search agent itself never meets this failure (docs/learning.md): its passages take 25 tokens and a prune 57, so one at a
 time frees nothing, and its tool names what to keep. Here, as in the report (reports.md 3.2), a chunk is several times as long
@@ -16,11 +16,9 @@ import argparse
 import asyncio
 import json
 import multiprocessing
-import queue
 import random
 import shlex
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -37,6 +35,7 @@ from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.agents.search.tools import BRIEF
 from trivium.corpus import Document
 from trivium.eval import Interval, Result, evaluate, paired_interval
+from trivium.files import swap
 from trivium.harness import Keep, Scene
 from trivium.loops import rl, rollouts, sft
 from trivium.policy import Renderer, Scripted, View
@@ -48,10 +47,18 @@ from trivium.trace import Episode, Task
 WINDOW = Window(1400, soft=0.5, hard=0.57, reply=96)  # a search fills it: one must prune before the next
 RESULTS, PAGES = 6, 2  # chunks a search, and pages of a world in each: some 170 tokens
 LESSONS, SFT_STEPS, SFT_SIZE = 1200, 150, 16
-GROUPS, SIZE, HELDOUT = 6, 8, 128
+STEPS, GROUPS, SIZE, HELDOUT = 20, 6, 8, 128
+ARMS = {"with": 1.0, "without": 0.0}
+"""The weight of the reward's prune penalty."""
+
 FAULTS = Imperfection(forget=0.2, over_include=0.3, prune=1.0, two_calls=0.0, sloppy_query=0.1)
 METRICS = ("reward", "f1", "answer_found", "prune_rate", "prunes", "each", "streak", "prune_penalty")
-PANELS = {"each": "chunks a prune", "streak": "most prunes in a row", "prune_rate": "episodes that prune", "reward": "reward"}
+PANELS = {
+    "each": "chunks a prune",
+    "streak": "most prunes in a row",
+    "prune_rate": "episodes that prune",
+    "reward": "its own reward",
+}
 
 
 # --- the agent: long chunks, and a tool that names what to drop
@@ -168,7 +175,7 @@ def _up_then_down(version: int) -> float:
     return min((version + 1) / 15, max(0.1, 1 - version / SFT_STEPS))
 
 
-async def reinforce(books: Books, heldout: Books, seed: int, folder: Path, pruning: float, steps: int) -> dict:
+async def reinforce(books: Books, heldout: Books, seed: int, folder: Path, pruning: float) -> dict:
     """The curve of an arm, and its held-out scores after the warm-up and at the end, sampled."""
     engine = Engine(Network.load(folder), slots=GROUPS * SIZE, context=WINDOW.budget)
     learner = Learner(
@@ -176,8 +183,8 @@ async def reinforce(books: Books, heldout: Books, seed: int, folder: Path, pruni
     )
     probe, asked = engine.renderer.encode("a few words"), Sampling(max_tokens=WINDOW.reply)
     source = rollouts(
-        books.harness, books.tasks(GROUPS * steps, seed + 1), engine, lambda step: judge(pruning), groups=GROUPS, size=SIZE,
-        steps=steps, seed=seed, sampling=asked,
+        books.harness, books.tasks(GROUPS * STEPS, seed + 1), engine, lambda step: judge(pruning), groups=GROUPS, size=SIZE,
+        steps=STEPS, seed=seed, sampling=asked,
     )  # fmt: skip
 
     async def measured(name: str) -> Result:
@@ -190,9 +197,9 @@ async def reinforce(books: Books, heldout: Books, seed: int, folder: Path, pruni
         m["streak"] = _per(m, "prune_streak", "prune_rate")
         curve.append({name: m[name] for name in METRICS})
         arm = "with" if pruning else "without"
-        print(f"seed {seed} {arm} {event.step}/{steps}: " + ", ".join(f"{k} {m[k]:.2f}" for k in METRICS), flush=True)
+        print(f"seed {seed} {arm} {event.step}/{STEPS}: " + ", ".join(f"{k} {m[k]:.2f}" for k in METRICS), flush=True)
     after = await measured("after")
-    return {"curve": curve, "before": before, "after": after}
+    return {"curve": curve, "before": asdict(before), "after": asdict(after)}
 
 
 def _per(metrics: dict[str, float], count: str, of: str) -> float:
@@ -205,33 +212,26 @@ def worlds(seed: int) -> tuple[Books, Books]:
     return made("train", 8), made("heldout", 2)
 
 
-def _arm(seed: int, warm: str, pruning: float, steps: int, answers) -> None:
+def _arm(seed: int, folder: Path, name: str) -> None:
     torch.set_num_threads(1)
-    answers.put((pruning, asyncio.run(reinforce(*worlds(seed), seed, Path(warm), pruning, steps))))
+    found = asyncio.run(reinforce(*worlds(seed), seed, folder / "warm", ARMS[name]))
+    swap(folder / f"{name}.json", json.dumps(found).encode())
 
 
-def run(seed: int, steps: int) -> dict[str, dict]:
-    """Both arms of a seed, side by side."""
-    context = multiprocessing.get_context("spawn")
-    answers = context.Queue()
-    with tempfile.TemporaryDirectory() as folder:
-        warm = str(Path(folder) / "warm")
-        asyncio.run(warm_up(worlds(seed)[0], seed, Path(warm)))
-        arms = [context.Process(target=_arm, args=(seed, warm, pruning, steps, answers), daemon=True) for pruning in (1.0, 0.0)]
-        for process in arms:
-            process.start()
-        found = dict(_answer(answers, arms) for _ in arms)
-    return {"with": found[1.0], "without": found[0.0]}
-
-
-def _answer(answers, arms: Sequence) -> tuple[float, dict]:
-    """What one arm found, or an error as soon as one has died."""
-    while True:
-        try:
-            return answers.get(timeout=5)
-        except queue.Empty:
-            if any(process.exitcode for process in arms):
-                raise SystemExit("an arm died: its error stands above") from None
+def run(seed: int, folder: Path) -> dict[str, dict]:
+    """Both arms of a seed, side by side; what `folder` holds already is not made again."""
+    if not (folder / "warm").exists():
+        asyncio.run(warm_up(worlds(seed)[0], seed, folder / "warm"))
+    start = multiprocessing.get_context("spawn").Process
+    missing = [name for name in ARMS if not (folder / f"{name}.json").exists()]
+    arms = [start(target=_arm, args=(seed, folder, name), daemon=True) for name in missing]
+    for process in arms:
+        process.start()
+    for process in arms:
+        process.join()
+    if any(process.exitcode for process in arms):
+        raise SystemExit(f"seed {seed}: an arm died, its error stands above; the same command goes on")
+    return {name: json.loads((folder / f"{name}.json").read_text()) for name in ARMS}
 
 
 # --- what it came to
@@ -240,7 +240,7 @@ def _answer(answers, arms: Sequence) -> tuple[float, dict]:
 def summary(runs: Sequence[dict]) -> dict[str, dict[str, list[float]]]:
     """Over all held-out questions: each arm before (the warm-up, the same for both) and after, means with 95% intervals; and
     `difference`, without less with, paired by question."""
-    pooled = lambda arm, when: Result.merge([run[arm][when] for run in runs])  # noqa: E731
+    pooled = lambda arm, when: Result.merge([Result(**run[arm][when]) for run in runs])  # noqa: E731
     told = {"warm-up": pooled("with", "before"), "with": pooled("with", "after"), "without": pooled("without", "after")}
     found = {name: _described(result) for name, result in told.items()}
     found["difference"] = {name: list(_paired(runs, name)) for name in ("reward", "f1", "answer_found", "prunes")}
@@ -254,7 +254,7 @@ def _described(result: Result) -> dict[str, list[float]]:
 
 
 def _paired(runs: Sequence[dict], name: str) -> Interval:
-    scores = lambda arm: [value for run in runs for value in run[arm]["after"].scores[name]]  # noqa: E731
+    scores = lambda arm: [value for run in runs for value in run[arm]["after"]["scores"][name]]  # noqa: E731
     return paired_interval(scores("without"), scores("with"))
 
 
@@ -285,24 +285,15 @@ def plot(runs: Sequence[dict], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=20, help="of RL")
-    parser.add_argument("--json", type=Path, help="write everything to this file")
-    parser.add_argument("--plot", type=Path, help="write the curves to this PNG")
+    parser.add_argument("--out", type=Path, default=Path("runs/prune-penalty"), help="folder of what is found")
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    runs = [run(seed, asked.steps) for seed in range(asked.seeds)]
+    runs = [run(seed, asked.out / f"seed-{seed}") for seed in range(asked.seeds)]
     found = summary(runs)
     show(found)
-    if asked.json:
-        told = [{arm: {part: _plain(value) for part, value in found.items()} for arm, found in one.items()} for one in runs]
-        about = {"command": shlex.join(sys.argv), "seeds": asked.seeds, "torch": torch.__version__}
-        asked.json.write_text(json.dumps(about | {"summary": found, "runs": told}))
-    if asked.plot:
-        plot(runs, asked.plot)
-
-
-def _plain(value: Result | list) -> dict | list:
-    return asdict(value) if isinstance(value, Result) else value
+    about = {"command": shlex.join(["python", *sys.argv]), "torch": torch.__version__, "summary": found}
+    swap(asked.out / "prune_penalty.json", json.dumps(about | {"runs": runs}).encode())
+    plot(runs, asked.out / "prune_penalty.png")
 
 
 if __name__ == "__main__":
