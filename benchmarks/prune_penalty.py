@@ -57,7 +57,7 @@ PANELS = {
     "each": "chunks a prune",
     "streak": "most prunes in a row",
     "prune_rate": "episodes that prune",
-    "reward": "its own reward",
+    "reward": "reward (in training each arm's own)",
 }
 
 
@@ -258,11 +258,15 @@ def _paired(runs: Sequence[dict], name: str) -> Interval:
     return paired_interval(scores("without"), scores("with"))
 
 
-def show(found: dict[str, dict[str, list[float]]]) -> None:
-    print(f"{'':12}" + "".join(f"{name:>26}" for name in found["with"]))
-    for row, values in found.items():
-        cells = (f"{m:.2f} [{low:.2f}, {high:.2f}]" for m, low, high in (values.get(n, (NAN,) * 3) for n in found["with"]))
-        print(f"{row:12}" + "".join(f"{cell:>26}" for cell in cells))
+def table(found: dict[str, dict[str, list[float]]]) -> str:
+    """As Markdown: a line a measure."""
+    lines = ["| held out, sampled | " + " | ".join(found) + " |", "|---" * (len(found) + 1) + "|"]
+    for name in found["with"]:
+        cells = (
+            f"{m:.2f} [{low:.2f}, {high:.2f}]" for m, low, high in (column.get(name, (NAN,) * 3) for column in found.values())
+        )
+        lines.append(f"| {PANELS.get(name, name)} | " + " | ".join("" if "nan" in cell else cell for cell in cells) + " |")
+    return "\n".join(lines)
 
 
 def plot(runs: Sequence[dict], path: Path) -> None:
@@ -290,9 +294,11 @@ def main() -> None:
     torch.set_num_threads(1)
     runs = [run(seed, asked.out / f"seed-{seed}") for seed in range(asked.seeds)]
     found = summary(runs)
-    show(found)
-    about = {"command": shlex.join(["python", *sys.argv]), "torch": torch.__version__, "summary": found}
-    swap(asked.out / "prune_penalty.json", json.dumps(about | {"runs": runs}).encode())
+    command = shlex.join(["python", *sys.argv])
+    told = f"# With the prune penalty and without\n\n    {command}\n\nSeeds: {asked.seeds}; torch {torch.__version__}.\n\n{table(found)}\n"
+    print(told)
+    swap(asked.out / "prune_penalty.md", told.encode())
+    swap(asked.out / "prune_penalty.json", json.dumps({"command": command, "summary": found, "runs": runs}).encode())
     plot(runs, asked.out / "prune_penalty.png")
 
 
