@@ -6,8 +6,8 @@
 The search agent itself never meets this failure (docs/learning.md): its passages take 25 tokens and a prune 57, so one at a
 time frees nothing, and its tool names what to keep. Here, as in the report (reports.md 3.2), a chunk is several times as long
 as a call, and the tool names what to drop. Half of the teacher's episodes drop one chunk a call, half all at once. Both
-arms begin at one warm-up's weights, each in a process of one thread, and differ in the reward's prune penalty alone. Held-out
-questions are about worlds of other names.
+arms begin at one warm-up's weights, each in a process of one thread, and differ in the reward's prune penalty alone; turns
+cost nothing. Held-out questions are about worlds of other names. Stop it with Ctrl-C: a killed parent leaves its arms running.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from trivium.agents.search.recipe import EPSILON, NANO
 from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.agents.search.tools import BRIEF
 from trivium.corpus import Document
-from trivium.eval import Interval, Result, evaluate, paired_interval
+from trivium.eval import Result, evaluate
 from trivium.files import swap
 from trivium.harness import Keep, Scene
 from trivium.loops import rl, rollouts, sft
@@ -52,7 +52,12 @@ ARMS = {"with": 1.0, "without": 0.0}
 """The weight of the reward's prune penalty."""
 
 FAULTS = Imperfection(forget=0.2, over_include=0.3, prune=1.0, two_calls=0.0, sloppy_query=0.1)
+
+DESIGN = {"window": asdict(WINDOW), "results": RESULTS, "pages": PAGES, "warm_up": [LESSONS, SFT_STEPS, SFT_SIZE],
+          "rl": [STEPS, GROUPS, SIZE], "heldout": HELDOUT, "faults": asdict(FAULTS)}  # fmt: skip
+
 METRICS = ("reward", "f1", "answer_found", "prune_rate", "prunes", "each", "streak", "prune_penalty")
+MEANS = ("reward", "f1", "answer_found", "prune_rate", "prunes", "prune_penalty")
 PANELS = {
     "each": "chunks a prune",
     "streak": "most prunes in a row",
@@ -175,30 +180,31 @@ def _up_then_down(version: int) -> float:
     return min((version + 1) / 15, max(0.1, 1 - version / SFT_STEPS))
 
 
-async def reinforce(books: Books, heldout: Books, seed: int, folder: Path, pruning: float) -> dict:
-    """The curve of an arm, and its held-out scores after the warm-up and at the end, sampled."""
-    engine = Engine(Network.load(folder), slots=GROUPS * SIZE, context=WINDOW.budget)
+async def reinforce(books: Books, heldout: Books, seed: int, folder: Path, name: str) -> dict:
+    """The curve of an arm, and its held-out scores after the warm-up and at the end, sampled. `folder` then has its model."""
+    engine = Engine(Network.load(folder / "warm"), slots=GROUPS * SIZE, context=WINDOW.budget)
     learner = Learner(
-        Network.load(folder), CISPO(high=1.0, eps=EPSILON), 3e-4, substeps=2, schedule=lambda v: min(1.0, (v + 1) / 5)
+        Network.load(folder / "warm"), CISPO(high=1.0, eps=EPSILON), 3e-4, substeps=2, schedule=lambda v: min(1.0, (v + 1) / 5)
     )
     probe, asked = engine.renderer.encode("a few words"), Sampling(max_tokens=WINDOW.reply)
     source = rollouts(
-        books.harness, books.tasks(GROUPS * STEPS, seed + 1), engine, lambda step: judge(pruning), groups=GROUPS, size=SIZE,
+        books.harness, books.tasks(GROUPS * STEPS, seed + 1), engine, lambda step: judge(ARMS[name]), groups=GROUPS, size=SIZE,
         steps=STEPS, seed=seed, sampling=asked,
     )  # fmt: skip
 
-    async def measured(name: str) -> Result:
+    async def measured(when: str) -> Result:
         tasks = heldout.tasks(HELDOUT, seed)
-        return (await evaluate(heldout.harness, tasks, engine, judge(1.0), sampling=asked, prefix=name))[0]
+        return (await evaluate(heldout.harness, tasks, engine, judge(1.0), sampling=asked, prefix=when))[0]
 
     before, curve = await measured("before"), []
     async for event in rl(source, learner, engine, probe):
         m = event.metrics | {"each": _per(event.metrics, "prune_dropped", "prunes")}
         m["streak"] = _per(m, "prune_streak", "prune_rate")
         curve.append({name: m[name] for name in METRICS})
-        arm = "with" if pruning else "without"
-        print(f"seed {seed} {arm} {event.step}/{STEPS}: " + ", ".join(f"{k} {m[k]:.2f}" for k in METRICS), flush=True)
+        print(f"seed {seed} {name} {event.step}/{STEPS}: " + ", ".join(f"{k} {m[k]:.2f}" for k in METRICS), flush=True)
     after = await measured("after")
+    if not (folder / name).exists():
+        learner.network.save(folder / name)
     return {"curve": curve, "before": asdict(before), "after": asdict(after)}
 
 
@@ -214,12 +220,13 @@ def worlds(seed: int) -> tuple[Books, Books]:
 
 def _arm(seed: int, folder: Path, name: str) -> None:
     torch.set_num_threads(1)
-    found = asyncio.run(reinforce(*worlds(seed), seed, folder / "warm", ARMS[name]))
+    found = asyncio.run(reinforce(*worlds(seed), seed, folder, name))
     swap(folder / f"{name}.json", json.dumps(found).encode())
 
 
 def run(seed: int, folder: Path) -> dict[str, dict]:
     """Both arms of a seed, side by side; what `folder` holds already is not made again."""
+    _check(folder / "design.json")
     if not (folder / "warm").exists():
         asyncio.run(warm_up(worlds(seed)[0], seed, folder / "warm"))
     start = multiprocessing.get_context("spawn").Process
@@ -231,31 +238,39 @@ def run(seed: int, folder: Path) -> dict[str, dict]:
         process.join()
     if any(process.exitcode for process in arms):
         raise SystemExit(f"seed {seed}: an arm died, its error stands above; the same command goes on")
-    return {name: json.loads((folder / f"{name}.json").read_text()) for name in ARMS}
+    found = {name: json.loads((folder / f"{name}.json").read_text()) for name in ARMS}
+    if found["with"]["before"]["scores"]["reward"] != found["without"]["before"]["scores"]["reward"]:
+        raise SystemExit(f"{folder}: the arms did not begin as one policy")
+    return found
+
+
+def _check(kept: Path) -> None:
+    """What is in a folder was found by this design, or the folder is new."""
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    if kept.exists() and json.loads(kept.read_text()) != DESIGN:
+        raise SystemExit(f"{kept.parent} was made with other numbers; choose another --out")
+    swap(kept, json.dumps(DESIGN).encode())
 
 
 # --- what it came to
 
 
 def summary(runs: Sequence[dict]) -> dict[str, dict[str, list[float]]]:
-    """Over all held-out questions: each arm before (the warm-up, the same for both) and after, means with 95% intervals; and
-    `difference`, without less with, paired by question."""
+    """Over all held-out questions: each arm before (the warm-up, the same for both) and after, also by seed, means with 95%
+    intervals; and `difference`, without less with, paired by question."""
     pooled = lambda arm, when: Result.merge([Result(**run[arm][when]) for run in runs])  # noqa: E731
     told = {"warm-up": pooled("with", "before"), "with": pooled("with", "after"), "without": pooled("without", "after")}
     found = {name: _described(result) for name, result in told.items()}
-    found["difference"] = {name: list(_paired(runs, name)) for name in ("reward", "f1", "answer_found", "prunes")}
+    for name in ARMS:
+        found |= {f"{name}, seed {seed}": _described(Result(**run[name]["after"])) for seed, run in enumerate(runs)}
+    found["difference"] = {name: list(told["without"].minus(told["with"], name)) for name in MEANS}
     return found
 
 
 def _described(result: Result) -> dict[str, list[float]]:
     pruned = prune_report(result.scores)
-    means = {name: list(result.interval(name)) for name in ("reward", "f1", "answer_found", "prunes", "prune_penalty")}
-    return means | {name: list(pruned[name]) for name in ("prune_rate", "each", "streak")}
-
-
-def _paired(runs: Sequence[dict], name: str) -> Interval:
-    scores = lambda arm: [value for run in runs for value in run[arm]["after"]["scores"][name]]  # noqa: E731
-    return paired_interval(scores("without"), scores("with"))
+    means = {name: list(result.interval(name)) for name in MEANS}
+    return means | {name: list(pruned[name]) for name in ("each", "streak")}
 
 
 def table(found: dict[str, dict[str, list[float]]]) -> str:
@@ -295,10 +310,13 @@ def main() -> None:
     runs = [run(seed, asked.out / f"seed-{seed}") for seed in range(asked.seeds)]
     found = summary(runs)
     command = shlex.join(["python", *sys.argv])
-    told = f"# With the prune penalty and without\n\n    {command}\n\nSeeds: {asked.seeds}; torch {torch.__version__}.\n\n{table(found)}\n"
+    told = "\n\n".join(["# With the prune penalty and without", f"    {command}", table(found), f"torch {torch.__version__}"])
     print(told)
-    swap(asked.out / "prune_penalty.md", told.encode())
-    swap(asked.out / "prune_penalty.json", json.dumps({"command": command, "summary": found, "runs": runs}).encode())
+    swap(asked.out / "prune_penalty.md", f"{told}\n".encode())
+    swap(
+        asked.out / "prune_penalty.json",
+        json.dumps({"command": command, "design": DESIGN, "summary": found, "runs": runs}).encode(),
+    )
     plot(runs, asked.out / "prune_penalty.png")
 
 

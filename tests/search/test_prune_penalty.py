@@ -1,4 +1,4 @@
-"""benchmarks/prune_penalty.py: half of its teacher's episodes prune one chunk at a time, and the arms differ in that price alone."""
+"""benchmarks/prune_penalty.py: its teacher prunes one chunk at a time or all at once, and one price divides its arms."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from benchmarks.prune_penalty import WINDOW, Books, habits, judge, prune_chunks
+from benchmarks.prune_penalty import WINDOW, Books, habits, judge, prune_chunks, summary
 from trivium.agents.search.recipe import NANO
 from trivium.harness import Keep, ToolError
 from trivium.policy import Renderer, Scripted
@@ -15,8 +15,12 @@ from trivium.trace import Episode, Prune
 
 
 @pytest.fixture(scope="module")
-def episodes() -> list[Episode]:
-    books = Books([World.make(0, 450)])
+def books() -> Books:
+    return Books([World.make(0, 450)])
+
+
+@pytest.fixture(scope="module")
+def episodes(books) -> list[Episode]:
     tasks = books.tasks(24, seed=0)
     teacher = Scripted(habits(tasks, 0), Renderer.load(str(NANO)), name="teacher")
 
@@ -31,15 +35,22 @@ def dropped(episode: Episode) -> list[int]:
 
 
 def test_the_teacher_has_two_habits_and_keeps_each_for_an_episode(episodes):
-    first = [dropped(episode) for episode in episodes if len(dropped(episode)) > 3]
+    singly = [dropped(episode) for episode in episodes if len(dropped(episode)) > 3]
     at_once = [dropped(episode) for episode in episodes if dropped(episode) and max(dropped(episode)) > 1]
-    assert len(first) > 2 and len(at_once) > 2
-    assert all(set(each) == {1} for each in first)
+    assert len(singly) > 2 and len(at_once) > 2
+    assert all(set(each) == {1} for each in singly) and all(len(each) < 3 for each in at_once)
+
+
+def test_the_gold_of_a_question_states_its_facts(books):
+    for task in books.tasks(24, seed=0):
+        texts = [books.corpus(task).read(book)[0].text for book in task.truth["gold"]]
+        for link in task.truth["chain"]:
+            assert any(link["subject"] in text and link["object"] in text for text in texts)
 
 
 def test_a_search_fills_the_window_and_who_has_pruned_searches_again(episodes):
     pruned = [episode for episode in episodes if dropped(episode)]
-    assert all(len(episode.agent.segments[0].tokens) > WINDOW.soft * WINDOW.budget for episode in pruned)
+    assert pruned and all(len(episode.agent.segments[0].tokens) > WINDOW.hard * WINDOW.budget for episode in pruned)
     for episode in pruned:
         names = [call.name for call in episode.agent.calls if not call.error]
         assert "search_corpus" in names[len(names) - names[::-1].index("prune_chunks") :]
@@ -60,3 +71,14 @@ def test_what_is_named_is_dropped_and_never_all():
     for named in (["#9"], ["#1", "#2"]):
         with pytest.raises(ToolError, match="in view are #1 #2"):
             prune_chunks.function(scene, named)
+
+
+def test_arms_are_compared_question_by_question(episodes):
+    found = [asyncio.run(judge(1.0)(episode)) for episode in episodes]
+    tasks, names = [episode.task.id for episode in episodes], sorted(found[0])
+    scores = {name: [one[name] for one in found] for name in names}
+    more = scores | {"prunes": [value + 1 for value in scores["prunes"]]}
+    one, other = ({"policy": "", "tasks": tasks, "scores": told, "sampling": {}} for told in (scores, more))
+    told = summary([{"with": {"before": one, "after": one}, "without": {"before": one, "after": other}}])
+    assert told["difference"]["prunes"] == [1.0, 1.0, 1.0] and told["difference"]["reward"] == [0.0, 0.0, 0.0]
+    assert told["warm-up"] == told["with"] == told["with, seed 0"] != told["without"]
