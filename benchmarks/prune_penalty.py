@@ -1,11 +1,11 @@
 """What the prune penalty is for: a searcher that was taught to prune one chunk at a time, trained with it and without.
 
-    python benchmarks/prune_penalty.py                  three seeds, some 25 minutes each; the same command goes on
+    python benchmarks/prune_penalty.py                  three seeds, 20 to 35 minutes each on shared cores; goes on
     python benchmarks/prune_penalty.py --seeds 1        one
 
 The search agent itself never meets this failure (docs/learning.md): its passages take 25 tokens and a prune 57, so one at a
 time frees nothing, and its tool names what to keep. Here, as in the report (reports.md 3.2), a chunk is several times as long
-as a call, and the tool names what to drop. Half of the teacher's episodes drop one chunk a call, half all at once. Both
+as a call, and the tool names what to drop. Of the teacher's episodes that prune half drop one chunk a call, half all. Both
 arms begin at one warm-up's weights, each in a process of one thread, and differ in the reward's prune penalty alone; turns
 cost nothing. Held-out questions are about worlds of other names. Stop it with Ctrl-C: a killed parent leaves its arms running.
 """
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import multiprocessing
 import random
 import shlex
@@ -35,9 +34,9 @@ from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.agents.search.tools import BRIEF
 from trivium.corpus import Document
 from trivium.eval import Result, evaluate
-from trivium.files import swap
 from trivium.harness import Keep, Scene
 from trivium.loops import rl, rollouts, sft
+from trivium.loops.run import read_json, write_json, write_text
 from trivium.policy import Renderer, Scripted, View
 from trivium.policy.message import Message
 from trivium.policy.scripted import call
@@ -56,8 +55,8 @@ FAULTS = Imperfection(forget=0.2, over_include=0.3, prune=1.0, two_calls=0.0, sl
 DESIGN = {"window": asdict(WINDOW), "results": RESULTS, "pages": PAGES, "warm_up": [LESSONS, SFT_STEPS, SFT_SIZE],
           "rl": [STEPS, GROUPS, SIZE], "heldout": HELDOUT, "faults": asdict(FAULTS)}  # fmt: skip
 
-METRICS = ("reward", "f1", "answer_found", "prune_rate", "prunes", "each", "streak", "prune_penalty")
 MEANS = ("reward", "f1", "answer_found", "prune_rate", "prunes", "prune_penalty")
+METRICS = (*MEANS, "each", "streak")
 PANELS = {
     "each": "chunks a prune",
     "streak": "most prunes in a row",
@@ -116,7 +115,7 @@ def _bound(world: World) -> tuple[list[Document], dict[str, str]]:
 
 
 def habits(tasks: Sequence[Task], seed: int) -> Callable[[View], Message]:
-    """The scripted teacher with this tool: what it would not keep it drops, in every other episode one chunk a call."""
+    """The scripted teacher with this tool: what it would not keep it drops, in half of the episodes one chunk a call."""
     teacher, by_id = Teacher(FAULTS, seed), {task.id: task for task in tasks}
 
     def speak(view: View) -> Message:
@@ -209,7 +208,7 @@ async def reinforce(books: Books, heldout: Books, seed: int, folder: Path, name:
 
 
 def _per(metrics: dict[str, float], count: str, of: str) -> float:
-    return metrics[count] / metrics[of] if metrics[of] else float("nan")
+    return metrics[count] / metrics[of] if metrics[of] else NAN
 
 
 def worlds(seed: int) -> tuple[Books, Books]:
@@ -221,7 +220,7 @@ def worlds(seed: int) -> tuple[Books, Books]:
 def _arm(seed: int, folder: Path, name: str) -> None:
     torch.set_num_threads(1)
     found = asyncio.run(reinforce(*worlds(seed), seed, folder, name))
-    swap(folder / f"{name}.json", json.dumps(found).encode())
+    write_json(folder / f"{name}.json", found)
 
 
 def run(seed: int, folder: Path) -> dict[str, dict]:
@@ -238,7 +237,7 @@ def run(seed: int, folder: Path) -> dict[str, dict]:
         process.join()
     if any(process.exitcode for process in arms):
         raise SystemExit(f"seed {seed}: an arm died, its error stands above; the same command goes on")
-    found = {name: json.loads((folder / f"{name}.json").read_text()) for name in ARMS}
+    found = {name: read_json(folder / f"{name}.json") for name in ARMS}
     if found["with"]["before"]["scores"]["reward"] != found["without"]["before"]["scores"]["reward"]:
         raise SystemExit(f"{folder}: the arms did not begin as one policy")
     return found
@@ -247,9 +246,9 @@ def run(seed: int, folder: Path) -> dict[str, dict]:
 def _check(kept: Path) -> None:
     """What is in a folder was found by this design, or the folder is new."""
     kept.parent.mkdir(parents=True, exist_ok=True)
-    if kept.exists() and json.loads(kept.read_text()) != DESIGN:
+    if kept.exists() and read_json(kept) != DESIGN:
         raise SystemExit(f"{kept.parent} was made with other numbers; choose another --out")
-    swap(kept, json.dumps(DESIGN).encode())
+    write_json(kept, DESIGN)
 
 
 # --- what it came to
@@ -312,11 +311,8 @@ def main() -> None:
     command = shlex.join(["python", *sys.argv])
     told = "\n\n".join(["# With the prune penalty and without", f"    {command}", table(found), f"torch {torch.__version__}"])
     print(told)
-    swap(asked.out / "prune_penalty.md", f"{told}\n".encode())
-    swap(
-        asked.out / "prune_penalty.json",
-        json.dumps({"command": command, "design": DESIGN, "summary": found, "runs": runs}).encode(),
-    )
+    write_text(asked.out / "prune_penalty.md", f"{told}\n")
+    write_json(asked.out / "prune_penalty.json", {"command": command, "design": DESIGN, "summary": found, "runs": runs})
     plot(runs, asked.out / "prune_penalty.png")
 
 

@@ -115,7 +115,7 @@ class Search:
     """also write TensorBoard event files, which W&B reads with sync_tensorboard"""
 
     def __post_init__(self) -> None:
-        """What suits passages that people wrote was found on HotpotQA (docs/log.md)."""
+        """What suits passages that people wrote was found on HotpotQA (docs/log.md), updates above lag 0 too (docs/loop.md)."""
         for name, world, passages in (("results", 6, 2), ("warmup", 1600, 3000), ("lr", 4e-4, 1.5e-4)):
             object.__setattr__(self, name, getattr(self, name) or (passages if self.corpus else world))
         object.__setattr__(self, "substeps", self.substeps or (1 if self.max_lag else 2))
