@@ -66,17 +66,19 @@ class Subscriber:
         """`sync` (or take what a `wait` has `found`) and hand it over as `publish` does; the probe's largest gap, or None if
         this receiver has it already.
 
-        Raises LawError if the receiver does not hold what it was given; it then gets back what it had from here.
+        Raises LawError if the receiver does not hold what it was given; it then gets back what it had from here, or, if that
+        is nothing yet, what its `network` held. (A server has none: at its first version it is left with what it took.)
         """
-        before, found = self._given if self._receiver is receiver else None, found or self.sync()
-        if found is None or (before is not None and found.digest == before.digest and receiver.version == found.version):
+        given, found = self._given if self._receiver is receiver else None, found or self.sync()
+        if found is None or (given is not None and found.digest == given.digest and receiver.version == found.version):
             return None
+        before = given or _own(receiver)
         try:
             gap = deliver(found.state, found.version, receiver, found.probe)
         except LawError:
             if before is not None:
                 receiver.load(before.state, before.version)
-            self.held = before
+            self.held = given
             raise
         self._given, self._receiver = found, receiver
         return gap
@@ -146,6 +148,15 @@ class Subscriber:
         if (made := digest(state)) != entry.digest:
             raise CorruptError(f"version {entry.version} in {self.objects.url} gives other weights than were published")
         return Weights(state, entry.version, made, entry.probe)
+
+
+def _own(receiver: Receiver) -> Weights | None:
+    """A copy of what a receiver of this process speaks with."""
+    network = getattr(receiver, "network", None)
+    if network is None:
+        return None
+    state = {name: tensor.clone() for name, tensor in network.state().items()}
+    return Weights(state, receiver.version, digest(state))
 
 
 def _is(held: Weights | None, entry: Entry) -> bool:
