@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -75,10 +74,8 @@ def _no_number(name: str) -> None:
 
 def test_a_finished_run_started_again_trains_nothing(copied, capsys):
     before = _contents(copied)
-    began = time.monotonic()
     code, out, err = told(capsys, "train", "search", "--out", copied, *TINY)
-    assert code == 0, err
-    assert "warm-up" not in out and time.monotonic() - began < 60
+    assert code == 0 and "warm-up" not in out, err
     after = _contents(copied)
     changed = {name for name in before if before[name] != after.get(name)}
     assert {name for name in changed if not name.startswith("tensorboard/")} <= {"curve.png"}
@@ -235,7 +232,9 @@ def refused(capsys, why: str, *words: str | Path) -> None:
         ("train search --seed -1", "--seed must be"),
         ("train search --lr -0.1", "--lr must be between 0 and 1"),
         ("train search --groups 1 --workers 2", "cannot be shared by --workers 2"),
+        ("train search --eval-tasks 1 --workers 2", "--eval-tasks 1 cannot be shared by --workers 2"),
         ("train search --teacher http://x/v1", "names no model: write URL#MODEL"),
+        ("train search --teacher http://x/v1#m --without blunders", "is for the scripted teacher"),
         ("train search --window 120 --workers 1", "the window holds 120"),
         ("train search --window 40 --workers 1", "a window of 40 tokens"),
         ("train search --model no/such-model --workers 1", "no/such-model"),
@@ -244,6 +243,8 @@ def refused(capsys, why: str, *words: str | Path) -> None:
         ("show nowhere --count 0", "--count must be"),
         ("eval search nowhere --tasks -1", "--tasks must be"),
         ("eval search nowhere --rollouts 0", "--rollouts must be"),
+        ("eval search nowhere --split train", "--split train is of a --corpus"),
+        ("eval --compare nowhere --split train", "--split train is of a --corpus"),
         ("eval --compare nowhere", "is no run"),
         ("eval search --compare nowhere", "is no run"),
         ("eval --compare", "nothing to compare"),

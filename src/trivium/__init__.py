@@ -6,12 +6,12 @@ decides whether they may be used; **tasks** are made and proven; **loops** never
 
 Floors (a folder imports only from lower ones; tests/test_floors.py):
 
-    0  errors, clock, trace        what happened
-    1  policy, corpus, nn          who speaks; what can be searched; the network
+    0  errors, files, clock, trace   what happened
+    1  policy, corpus, nn            who speaks; what can be searched; the network
     2  harness, reward, engine, weights
     3  train, eval, tasks, fleet
     4  loops, viewer
-    5  agents/search               Context-1
+    5  agents/search                 Context-1
 """
 
 from __future__ import annotations

@@ -14,19 +14,14 @@ T = TypeVar("T")
 
 
 class Clock(Protocol):
-    """Seconds since some beginning, and a way to wait for more of them."""
+    """Seconds since some beginning. Whoever waits, waits with asyncio."""
 
     def now(self) -> float: ...
-
-    async def sleep(self, seconds: float) -> None: ...
 
 
 class RealClock:
     def now(self) -> float:
         return time.time()
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
 
 class SimulatedClock:
@@ -43,9 +38,6 @@ class SimulatedClock:
 
     def now(self) -> float:
         return self._now
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
         """What `main` returns, or what it raises. The clock goes on from where it stood."""

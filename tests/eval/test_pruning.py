@@ -53,7 +53,7 @@ def test_chance_is_the_mean_over_every_choice(renderer):
 def test_without_a_prune_nothing_is_dropped(renderer):
     found = prune_measures(lived(renderer, call(search()), say("#2")), WIDE)
     assert [found[name] for name in ("prune_rate", "prune_dropped", "prune_wrong", "prune_random")] == [0.0] * 4
-    assert (found["fits"], found["pruned_fitting"], found["past_soft"]) == (1.0, 0.0, 0.0)
+    assert (found["pruned_fitting"], found["past_soft"]) == (0.0, 0.0)
 
 
 SAID = [call(search()), call(search()), call(keep("#2", "#5")), call(search()), say("#2 #5")]
@@ -61,7 +61,7 @@ SAID = [call(search()), call(search()), call(keep("#2", "#5")), call(search()), 
 
 def test_pruning_where_all_would_fit_is_told(renderer):
     found = prune_measures(lived(renderer, *SAID), WIDE)
-    assert (found["fits"], found["pruned_fitting"]) == (1.0, 1.0)
+    assert found["pruned_fitting"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_pruning_that_was_needed_is_told(renderer, window):
     episode = lived(renderer, *SAID, window=window)
     assert episode.agent.stop.reason == "finished" and not any(c.error for c in episode.agent.calls), episode.agent
     found = prune_measures(episode, window)
-    assert (found["fits"], found["past_soft"]) == (0.0, 1.0) and math.isnan(found["pruned_fitting"])
+    assert found["past_soft"] == 1.0 and math.isnan(found["pruned_fitting"])
 
 
 def test_past_soft_is_what_was_in_view_when_the_policy_spoke(renderer):

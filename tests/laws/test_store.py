@@ -6,12 +6,14 @@ import asyncio
 import multiprocessing
 import os
 import signal
+import sqlite3
 import time
+from contextlib import closing
 
 import pytest
 
 from tests.laws.walks import pruning
-from trivium.errors import CorruptError
+from trivium.errors import CorruptError, InputError
 from trivium.trace import Episode, Score, Store, Task, decode, encode
 
 
@@ -83,6 +85,20 @@ def test_select_and_tail(tmp_path, episode):
     first = store.tail(limit=4)
     assert [e.id for _, e in first] == ["e/0", "e/1", "e/2", "e/3"]
     assert [e.id for _, e in store.tail(after=first[-1][0])] == ["e/4", "e/5"]
+
+
+def test_a_store_that_cannot_be_opened_or_written_is_named_and_keeps_what_it_has(tmp_path, episode, monkeypatch):
+    with pytest.raises(InputError, match=r"no/such/store\.db cannot be opened"):
+        Store(tmp_path / "no" / "such" / "store.db")
+    monkeypatch.setattr("trivium.trace.store._PATIENCE", 0)
+    store = Store(tmp_path / "store.db")
+    store.write([numbered(episode, 0)])
+    with closing(sqlite3.connect(tmp_path / "store.db")) as other:
+        other.execute("begin immediate")
+        with pytest.raises(InputError, match="cannot be written: database is locked"):
+            store.write([numbered(episode, 1)])
+    store.write([numbered(episode, 2)])
+    assert [e.id for e in store.select()] == ["e/0", "e/2"]
 
 
 def test_a_foreign_or_torn_store_is_named(tmp_path, episode):

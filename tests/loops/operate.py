@@ -1,7 +1,8 @@
 """What the real soak kills: `python -m tests.loops.operate FOLDER`, the loop at lag 1 with a tiny model that is made there.
 
 It goes on from its last checkpoint, writes a line per step to ledger.jsonl, and ends at the next checkpoint once FOLDER/stop
-is there. Its engine breaks, and its publication fails, now and then, by a random stream of the process."""
+is there. Its engine breaks, its subscriber is replaced by a new one, and its publication fails before, within and after, now
+and then, by a random stream of the process."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ from trivium.nn import Network
 from trivium.policy import Renderer
 from trivium.trace import Sampling, Store, Task
 from trivium.train import CISPO, Batch, Checkpoints, Learner
-from trivium.weights import Publisher, Subscriber, publish
+from trivium.weights import Publisher, Subscriber, Weights, publish
 
 TASKS = [Task(f"t{number}", f"Find {number}.") for number in range(6)]
 GROUPS, SIZE, EVERY = 2, 4, 5
@@ -50,15 +51,29 @@ class Fragile(Engine):
         super()._step()
 
 
+class Mortal(Subscriber):
+    """Dies in one of ten waits, when it has read what it waited for, and another one begins with nothing."""
+
+    def wait(self, version: int, seconds: float, every: float = 0.2) -> Weights:
+        found = super().wait(version, seconds, every)
+        if random.random() < 0.1:
+            self.held = self._given = self._receiver = self._reached = None
+            raise ConnectionError("the subscriber died on purpose")
+        return found
+
+
 def flaky(publish):
-    """One of seven publications does not arrive, and one of three of those hangs before."""
+    """One of seven publications does not arrive, and one of three of those hangs before; one of twenty does, unheard."""
 
     async def tried(network, version, engine, probe) -> float:
         luck = random.random()
         await asyncio.sleep(60 if luck < 0.05 else 0.0)
         if luck < 0.15:
             raise ConnectionError("unplugged on purpose")
-        return await publish(network, version, engine, probe)
+        gap = await publish(network, version, engine, probe)
+        if luck > 0.95:
+            raise ConnectionError("its answer was lost on purpose")
+        return gap
 
     return tried
 
@@ -83,7 +98,7 @@ async def operate(folder: Path) -> None:
         harness, TASKS, engine, lambda step: judge, groups=GROUPS, size=SIZE, steps=1_000_000, first=first, max_lag=1,
         sampling=Sampling(max_tokens=24), store=Store(folder / "episodes.db"), seconds=60,
     )  # fmt: skip
-    way = through(Publisher(folder / "weights", every=8), Subscriber(folder / "weights"), seconds=4)
+    way = through(Publisher(folder / "weights", every=8), Mortal(folder / "weights"), seconds=4)
     line = rl(source, learner, engine, probe, first=first, max_lag=1, publish=flaky(way), publish_seconds=5, deadline=120)
     async for event in line:
         with open(ledger, "a") as file:

@@ -184,6 +184,25 @@ def test_weights_may_go_by_way_of_a_folder(tiny_model, renderer, tmp_path):
     assert all(metrics["publish_failed"] == 0 for metrics in numbers) and engine.version == STEPS
 
 
+def test_rounded_weights_go_by_deltas_and_each_token_keeps_the_logprob_of_what_spoke_it(tiny_model, renderer, tmp_path):
+    """float32 learner, bfloat16 on the way, at lag 1: the engine holds exactly the rounded weights, and what the learner then
+    finds between its logprobs and the recorded ones is their rounding, which its ratios correct."""
+    harness, engine, learner = parts(tiny_model, renderer)
+    publisher = Publisher(tmp_path / "weights", dtype=torch.bfloat16)
+    way = through(publisher, Subscriber(tmp_path / "weights"))
+
+    async def main():
+        made = rl(source(harness, engine, max_lag=1), learner, engine, PROBE, publish=way, max_lag=1)
+        return [event.metrics async for event in made]
+
+    numbers = asyncio.run(main())
+    assert all(metrics["publish_failed"] == 0 and metrics["publish_gap"] < 1e-4 for metrics in numbers)
+    assert [entry.base for entry in publisher.objects.entries()] == [None, 1, 2, 3]
+    rounded = publisher.rounded(learner.network.state())
+    assert all(torch.equal(held, rounded[name].float()) for name, held in engine.network.state().items())
+    assert engine.digest() != learner.network.digest()
+
+
 def test_the_version_after_a_torn_one_comes_in_full(tiny_model, renderer, tmp_path):
     harness, engine, learner = parts(tiny_model, renderer)
     publisher = Publisher(tmp_path / "weights")

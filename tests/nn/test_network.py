@@ -104,6 +104,13 @@ def test_save_and_load(tmp_path, tiny_model, dtype):
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
+def test_a_file_is_no_folder_to_save_in(tmp_path, tiny_model):
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="not empty"):
+        Network.load(tiny_model).save(tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_load_state_takes_all_or_nothing():
     net, other = network(0), network(1)
     before, state = net.digest(), dict(other.state())

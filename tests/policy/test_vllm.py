@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -105,6 +106,20 @@ def test_truncation_is_refused_by_name(serve, renderer, option):
     policy = Vllm(serve().url, renderer=renderer)
     with pytest.raises(Unsupported, match=option):
         said(policy, Sampling(**{option: {"top_k": 5, "top_p": 0.9}[option]}))
+
+
+def test_a_server_that_is_no_vllm_is_an_error_and_no_bug(serve, renderer, monkeypatch):
+    import httpx
+
+    policy = Vllm(serve().url, renderer=renderer)
+    for answer in ({"text": "<html>a proxy's page</html>"}, {"json": {"choices": []}}, {"json": ["?"]}):
+        request = httpx.Request("POST", policy.url)
+        there = httpx.MockTransport(lambda _, answer=answer, request=request: httpx.Response(200, request=request, **answer))
+        client = partial(httpx.AsyncClient, transport=there)
+        monkeypatch.setattr(httpx, "AsyncClient", client)
+        with pytest.raises(PolicyError, match="not as vLLM does"):
+            said(policy, Sampling(max_tokens=2))
+        monkeypatch.undo()
 
 
 def test_what_does_not_fit_is_not_sent(serve, renderer):
@@ -221,7 +236,7 @@ def test_an_update_in_mid_reply_stamps_each_token_with_what_spoke_it(serve, rend
 
 def test_a_server_that_goes_on_with_the_old_weights_is_refused(serve, renderer, states):
     policy = Vllm(serve(lies=["reload"]).url, renderer=renderer)
-    with pytest.raises(LawError, match="version 8: the subscriber's logprobs are .* from the learner's"):
+    with pytest.raises(LawError, match="version 8: the receiver's logprobs are .* from the learner's"):
         deliver(states[1], 8, policy, probe(states[1]))
 
 

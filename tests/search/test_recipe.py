@@ -13,6 +13,7 @@ import torch
 from trivium.agents.search.recipe import Parts, Search, limits_in
 from trivium.agents.search.reward import SearchReward
 from trivium.agents.search.teacher import Imperfection, Teacher
+from trivium.agents.search.train import check
 from trivium.errors import InputError
 from trivium.eval import evaluate
 from trivium.policy import Scripted
@@ -33,19 +34,30 @@ def test_only_pruning_takes_a_tool_away(without):
     assert ("prune_chunks" in made.harness.prompt) == (without != "pruning")
 
 
+def priced(made: Parts, **terms) -> SearchReward:
+    return SearchReward(window=made.window, **terms)
+
+
 def test_what_a_reward_lacks():
-    assert parts("nothing").scorer(0) == SearchReward(beta=4.0)
-    assert parts("nothing").scorer(3) == SearchReward(beta=2.0)
-    assert parts("trajectory").scorer(3) == SearchReward(beta=2.0, trajectory=0.0)
-    assert parts("answer").scorer(3) == SearchReward(beta=2.0, answer=0.0)
-    assert parts("penalty").scorer(3) == SearchReward(beta=2.0, pruning=0.0)
-    assert parts("recall").scorer(0) == SearchReward(beta=0.5)
-    assert parts("curriculum").scorer(3) == SearchReward(beta=4.0)
+    made = parts()
+    assert parts("nothing").scorer(0) == priced(made, beta=4.0)
+    assert parts("nothing").scorer(3) == priced(made, beta=2.0)
+    assert parts("trajectory").scorer(3) == priced(made, beta=2.0, trajectory=0.0)
+    assert parts("answer").scorer(3) == priced(made, beta=2.0, answer=0.0)
+    assert parts("penalty").scorer(3) == priced(made, beta=2.0, pruning=0.0)
+    assert parts("recall").scorer(0) == priced(made, beta=0.5)
+    assert parts("curriculum").scorer(3) == priced(made, beta=4.0)
+
+
+@pytest.mark.parametrize("field", ["algorithm", "without"])
+def test_a_name_that_nothing_has_is_refused(tmp_path, field):
+    with pytest.raises(InputError, match=f"--{field} is one of .*, not 'prunning'"):
+        check(replace(Search(out=str(tmp_path / "run")), **{field: "prunning"}))
 
 
 def test_on_real_passages_beta_is_2_from_the_start_and_late_turns_cost():
     made = Parts(Search(corpus="somewhere", steps=4))
-    assert [made.scorer(0), made.scorer(3), made.judge] == [SearchReward(beta=2.0, turns=10)] * 3
+    assert [made.scorer(0), made.scorer(3), made.judge] == [priced(made, beta=2.0, turns=10)] * 3
     assert (made.recipe.results, Search().results) == (2, 6)
 
 
@@ -108,12 +120,12 @@ def test_on_passages_no_steps_are_no_error(passages):
 
 def test_on_passages_no_curriculum_leaves_the_reward_alone():
     made = Parts(Search(corpus="somewhere", steps=4, without="curriculum"))
-    assert made.scorer(3) == SearchReward(beta=2.0, turns=10)
+    assert made.scorer(3) == priced(made, beta=2.0, turns=10)
 
 
 @pytest.mark.parametrize("without", PARTS)
 def test_all_are_judged_alike(without):
-    assert parts(without).judge == SearchReward(beta=2.0)
+    assert parts(without).judge == priced(parts(), beta=2.0)
     assert [task.id for task in parts(without).heldout_tasks] == [task.id for task in parts().heldout_tasks]
 
 

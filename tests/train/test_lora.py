@@ -101,6 +101,19 @@ def test_it_travels_and_is_saved_as_an_ordinary_network(tmp_path):
     torch.testing.assert_close(said(saved), said(net), rtol=0, atol=1e-4)
 
 
+def test_a_step_of_rl_on_adapters_reaches_an_engine_as_a_delta(renderer, tmp_path):
+    """The adapters learn, what they stand on does not, and the engine, which knows no adapters, speaks with their sum."""
+    net, engine = adapted(), Engine(Network(config(), seed=0), renderer=renderer, slots=1, context=64)
+    publisher, subscriber = Publisher(tmp_path), Subscriber(tmp_path)
+    publisher.publish(net, 1, range(12))
+    subscriber.deliver(engine)
+    before, one = engine.digest(), Learner(net, CISPO(), 1e-2)
+    assert one.learn(batch()).metrics["grad_norm"] > 0
+    assert publisher.publish(net, 2, range(12)).base == 1
+    assert subscriber.deliver(engine) < 1e-4
+    assert engine.digest() == net.digest() != before and engine.version == 2
+
+
 def test_a_resumed_run_is_the_same_run(tmp_path):
     first, second, kept = student(adapted()), student(adapted(seed=5)), Checkpoints(tmp_path)
     first.learn(batch())

@@ -120,10 +120,8 @@ def _rows(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
             continue
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(
-                f"{path}:{number} is no JSON ({error.msg} at column {error.colno}): write one object per line"
-            ) from error
+        except (ValueError, RecursionError) as error:  # a number or a nesting without end is neither
+            raise InputError(f"{path}:{number} is no JSON that can be read ({error}): write one object per line") from error
         if not isinstance(row, dict):
             raise InputError(f'{path}:{number} is no JSON object: write {{"_id": ..., "title": ..., "text": ...}}')
         yield row, f"{path}:{number}"

@@ -60,7 +60,8 @@ class CachedEmbedder:
         return self.embedder.embed_query(query)
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """float32 [len(texts), dim], unit norm. Raises CorruptError where the cache file is none of ours."""
+        """float32 [len(texts), dim], unit norm. Raises CorruptError where the cache file is none of ours, InputError where it
+        cannot be opened or written."""
         keys = [self._key(text) for text in texts]
         with self._open() as database:
             known = _known(database, keys)
@@ -85,12 +86,14 @@ class CachedEmbedder:
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(self.path, timeout=60)) as database:
-            try:
+        try:
+            with closing(sqlite3.connect(self.path, timeout=60)) as database:
                 database.execute("create table if not exists vectors (key blob primary key, vector blob) without rowid")
-            except sqlite3.DatabaseError as error:
-                raise CorruptError(f"the vector cache {self.path} is no cache ({error}): delete it") from error
-            yield database
+                yield database
+        except sqlite3.OperationalError as error:  # locked, full, not ours to write
+            raise InputError(f"the vector cache {self.path} cannot be used: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise CorruptError(f"the vector cache {self.path} is no cache ({error}): delete it") from error
 
 
 def _known(database: sqlite3.Connection, keys: Sequence[bytes]) -> dict[bytes, bytes]:

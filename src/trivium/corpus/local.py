@@ -34,9 +34,9 @@ class LocalEmbedder:
         slower. Raises InputError for a folder that holds no model, Unsupported for a kind of pooling or module that
         it cannot run."""
         self.folder, self.device, self.threads, self.batch = Path(folder), device, threads, batch
-        config = _json(self.folder / "config.json")
-        if config is None or not (self.folder / "model.safetensors").exists():
-            raise InputError(f"{folder} holds no model: give a folder with config.json and model.safetensors")
+        config = _json(self.folder / "config.json") or {}
+        if "hidden_size" not in config or not (self.folder / "model.safetensors").exists():
+            raise InputError(f"{folder} holds no model: give a folder with its config.json and model.safetensors")
         self.dim: int = config["hidden_size"]
         self.pooling = _pooling(self.folder)
         self.longest: int = (_json(self.folder / "sentence_bert_config.json") or {}).get("max_seq_length") or 512
@@ -167,7 +167,10 @@ def _threads(torch: Any, count: int) -> Iterator[None]:
 
 
 def _json(path: Path) -> Any:
-    return json.loads(path.read_text()) if path.exists() else None
+    try:
+        return json.loads(path.read_text()) if path.exists() else None
+    except ValueError as error:
+        raise CorruptError(f"{path} is no JSON ({error}): fetch the model anew") from error
 
 
 def _sha256(path: Path) -> str:

@@ -25,6 +25,13 @@ UNKNOWN = Interval(float("nan"), float("nan"), float("nan"))
 """The interval of nothing."""
 
 
+def mean(values: Sequence[float | None]) -> float:
+    """The mean of what is known: NaN and None are left out; NaN of nothing."""
+    known = np.asarray(values, float)
+    known = known[~np.isnan(known)]
+    return float(known.mean()) if len(known) else float("nan")
+
+
 def mean_interval(values: Sequence[float | None], seed: int = 0) -> Interval:
     """The mean of one value per task. NaN or None (a task to which the measure does not apply) is left out."""
     known = np.asarray(values, float)  # None becomes NaN

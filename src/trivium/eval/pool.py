@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from trivium.errors import InputError
-from trivium.eval.paired import Interval, mean_interval, ratio_interval
+from trivium.eval.paired import Interval, mean, mean_interval, ratio_interval
 from trivium.eval.suite import Result
 
 Values = dict[str, float]  # task -> value
@@ -78,12 +76,7 @@ def _together(runs: Sequence[Values]) -> Values:
     for values in runs:
         for task, value in values.items():
             heard.setdefault(task, []).append(value)
-    return {task: _mean(values) for task, values in heard.items()}
-
-
-def _mean(values: list[float]) -> float:
-    known = [value for value in values if value == value]
-    return float(np.mean(known)) if known else float("nan")
+    return {task: mean(values) for task, values in heard.items()}
 
 
 def _only(result: Result, wanted: Callable[[str], bool]) -> Result:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 
 from trivium.errors import InputError
-from trivium.eval.paired import Interval, mean_interval, paired_interval
+from trivium.eval.paired import Interval, mean, mean_interval, paired_interval
 from trivium.harness import Harness, refuse_silence
 from trivium.policy import Policy
 from trivium.reward import Scorer, score
@@ -26,7 +26,8 @@ class Result:
     sampling: dict = field(default_factory=dict)
 
     def means(self) -> dict[str, float]:
-        return {name: self.interval(name).mean for name in self.scores}
+        """The mean of each score over the tasks that have it, NaN where none has."""
+        return {name: mean(values) for name, values in self.scores.items()}
 
     def interval(self, name: str) -> Interval:
         return mean_interval(self.scores[name])

@@ -3,7 +3,7 @@
 The only writer of ops. Knows no model and no particular tool but those that manage the context itself.
 """
 
-from trivium.harness.base import Keep, Limits, Passage, Scene, Subagent, ToolError, Window
+from trivium.harness.base import Keep, Limits, Passage, Scene, Subagent, ToolError, Window, read_usage
 from trivium.harness.context import Context, Snapshot
 from trivium.harness.loop import Harness, refuse_silence
 from trivium.harness.manage import assign_task, prune_chunks
@@ -11,5 +11,5 @@ from trivium.harness.tools import Tool, tool
 
 __all__ = [
     "Context", "Harness", "Keep", "Limits", "Passage", "Scene", "Snapshot", "Subagent", "Tool", "ToolError", "Window",
-    "assign_task", "prune_chunks", "refuse_silence", "tool",
+    "assign_task", "prune_chunks", "read_usage", "refuse_silence", "tool",
 ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,6 +13,8 @@ from trivium.trace import Task
 
 if TYPE_CHECKING:
     from trivium.harness.loop import Harness
+
+_USAGE = re.compile(r"\[Token usage: ([\d,]+)/([\d,]+)\]")
 
 
 class ToolError(Exception):
@@ -54,6 +57,11 @@ class Window:
         """The line that ends every turn's results (format of reports.md 3.2)."""
         line = f"[Token usage: {used:,}/{self.budget:,}]"
         return f"{line} Prune or answer." if used > self.soft * self.budget else line
+
+
+def read_usage(text: str) -> list[tuple[int, int]]:
+    """Every usage line in a text, as (tokens used, tokens of the window)."""
+    return [(int(used.replace(",", "")), int(budget.replace(",", ""))) for used, budget in _USAGE.findall(text)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from trivium.errors import PolicyError
 from trivium.harness.base import Window
 from trivium.policy import Renderer, Reply, Said
+from trivium.policy.message import Message
 from trivium.trace import Point, Prune, Restart, Sampling, Segment, Summarize, Thread
-
-Message = dict[str, Any]
 
 
 @dataclass(slots=True)

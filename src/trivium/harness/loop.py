@@ -214,7 +214,7 @@ class _Life:
         return context.thread.answer
 
     def _place(self, outcomes: list[_Outcome], in_view: dict[str, str]) -> Stop | None:
-        """The turn barrier: results enter in call order, then edits apply in call order."""
+        """The turn barrier: results enter in call order, then the first edit applies."""
         asked_at, context = self.context.here(), self.context
         author, version = self.policy.name, self.spoken
         for outcome in outcomes:

@@ -15,7 +15,11 @@ from trivium.train import Batch, Learner
 async def sft(
     learner: Learner, episodes: Sequence[Episode], *, steps: int, size: int, seed: int = 0, first: int = 0, rank: Rank = Rank()
 ) -> AsyncIterator[Event]:
-    """`size` episodes a step, `first` to `steps`; epoch after epoch in an order that only the seed decides."""
+    """`size` episodes a step, `first` to `steps`; epoch after epoch in an order that only the seed decides.
+
+    Raises InputError where there are no episodes, or none by whom the learner learns from."""
+    if not episodes:
+        raise InputError("there are no episodes to imitate")
     for step in range(first, steps):
         chosen = [episodes[index] for index in _indices(len(episodes), step * size, size, seed)]
         done = await learner.step(Batch.imitate(rank.share(chosen)))

@@ -8,7 +8,8 @@ runs/demo/
   teacher.json       how many episodes the teacher gave, and how many passed the filter
   tensorboard/       with --track, the events once more
   results/           one JSON per evaluation, with per-task scores
-  model/             the trained weights as a Hugging Face folder
+  model-sft/         the weights after the warm-up as a Hugging Face folder;  model/  the trained ones
+  compare.db         what `eval --compare` attempted
   summary.json       the table;  curve.png  the picture
 """
 
@@ -31,7 +32,7 @@ from trivium.errors import CorruptError, InputError
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened in a loop: `kind` sft, rl or eval, the step it happened at, and its numbers."""
+    """Something that happened in a loop: `kind` (sft, rl, or rl_eval for a look at held-out tasks), the step, its numbers."""
 
     kind: str
     step: int

@@ -198,7 +198,7 @@ class Network(torch.nn.Module):
         folder, state = Path(folder), self.state()
         if self.sharded and dist.get_rank():
             return
-        if folder.exists() and any(folder.iterdir()):
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise InputError(f"{folder} is not empty; save the network to a new folder")
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))

@@ -110,10 +110,12 @@ class Vllm:
             return None, _detail(answer)
         if answer.status_code != 200:
             raise PolicyError(f"{self.name}: vLLM at {self.url} refused: {_detail(answer)}")
-        choice = answer.json()["choices"][0]
-        if choice["finish_reason"] == "abort":
-            return None, "somebody aborted the request"
-        return choice, ""
+        try:
+            choice = answer.json()["choices"][0]
+            aborted = choice["finish_reason"] == "abort"
+        except (ValueError, LookupError, TypeError) as error:
+            raise PolicyError(f"{self.name}: {self.url} answers, but not as vLLM does: {_detail(answer)}") from error
+        return (None, "somebody aborted the request") if aborted else (choice, "")
 
     def _reply(self, choice: Mapping[str, Any], most: int) -> Reply:
         """Checked: as many logprobs and versions as tokens, each token's own, ended as was asked."""
@@ -248,7 +250,10 @@ class Vllm:
             if missing:
                 self._refuse(missing)
             raise PolicyError(f"vLLM at {self.url}{path} refused: {_detail(answer)}")
-        return answer.json()
+        try:
+            return answer.json()
+        except ValueError as error:
+            raise PolicyError(f"{self.url}{path} answers, but not as vLLM does: {_detail(answer)}") from error
 
     def _refuse(self, missing: str) -> None:
         raise Unsupported(f"vLLM at {self.url} was started without {missing}; docs/vllm.md has the command")

@@ -75,15 +75,3 @@ def name(rng: random.Random, kind: Kind, split: Split = "train") -> str:
     The same `rng` state gives the same name. Two-word kinds have about 10^10 names, one-word kinds over 80 000 each.
     """
     return " ".join(word(rng, role, split) for role in _WORDS_OF[kind])
-
-
-def unique_names(rng: random.Random, kind: Kind, count: int, split: Split = "train") -> list[str]:
-    """`count` different names of `kind`; no two share a word, so within one list any word of a name stands for it."""
-    made: list[str] = []
-    seen: set[str] = set()
-    while len(made) < count:
-        words = (candidate := name(rng, kind, split)).split()
-        if seen.isdisjoint(words):
-            seen.update(words)
-            made.append(candidate)
-    return made

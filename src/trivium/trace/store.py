@@ -11,10 +11,10 @@ from pathlib import Path
 
 from sqlalchemy import Column, Connection, Float, Integer, LargeBinary, MetaData, String, Table, create_engine, event, select
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
-from trivium.errors import CorruptError
+from trivium.errors import CorruptError, InputError
 from trivium.trace.codec import decode, encode
 from trivium.trace.episode import Episode, Score
 
@@ -56,6 +56,8 @@ class Store:
         self._insert = (postgresql if self._engine.dialect.name == "postgresql" else sqlite).insert
         try:
             self._make_tables()
+        except OperationalError as error:  # no such folder, or not ours to write
+            raise InputError(f"{self.url} cannot be opened: {error.orig}") from error
         except DatabaseError as error:
             raise CorruptError(f"{self.url} is no episode store: {error.orig}") from error
 
@@ -70,7 +72,7 @@ class Store:
     def write(self, episodes: Iterable[Episode], scores: Iterable[Score] = ()) -> None:
         """Append episodes and scores, all or nothing. Scores of an episode that was already there are not added again."""
         episodes, scores = list(episodes), list(scores)
-        with self._engine.begin() as connection:
+        with self._writing() as connection:
             known = _known(connection, [episode.id for episode in episodes])
             fresh = [episode for episode in episodes if episode.id not in known]
             if fresh:
@@ -82,7 +84,7 @@ class Store:
     def score(self, scores: Iterable[Score]) -> None:
         """Append opinions that came later."""
         if new := [_columns(score) for score in scores]:
-            with self._engine.begin() as connection:
+            with self._writing() as connection:
                 connection.execute(_scores.insert(), new)
 
     def select(self, prefix: str = "", task: str | None = None, limit: int | None = None) -> Iterator[Episode]:
@@ -107,6 +109,17 @@ class Store:
             return [
                 Score(r.episode, r.name, _number(r.value), r.scorer, r.version, r.thread) for r in connection.execute(query)
             ]
+
+    @contextmanager
+    def _writing(self) -> Iterator[Connection]:
+        """A transaction. InputError where it cannot be made: a full disk, a store that another process holds too long."""
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except OperationalError as error:
+            raise InputError(f"{self.url} cannot be written: {error.orig}") from error
+        except DatabaseError as error:
+            raise CorruptError(f"{self.url} cannot be written: {error.orig}") from error
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:

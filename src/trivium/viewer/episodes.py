@@ -15,6 +15,7 @@ from rich.text import Text
 
 from trivium.corpus import document_of
 from trivium.errors import InputError
+from trivium.reward import cited
 from trivium.trace import Call, Episode, Prune, Restart, Summarize, Thread
 from trivium.viewer import reading
 from trivium.viewer.reading import Decode, Turn
@@ -31,15 +32,13 @@ _SPECIAL = re.compile(r"<\|[^|<>]*\|>|</?think>")
 GOLD, DIM, BAD = "bold yellow", "dim", "bold red"
 
 
-def episode_panel(
-    episode: Episode, renderer_decode: Decode | None = None, scores: Scores | None = None, title: str = ""
-) -> Panel:
+def episode_panel(episode: Episode, decode: Decode | None = None, scores: Scores | None = None, title: str = "") -> Panel:
     """One episode in a frame: question, turns, answer, what became of the gold documents, scores.
 
-    Gold documents (`task.truth["gold"]`) bear a star. With `renderer_decode` (tokens -> text, `Renderer.decode`) the
+    Gold documents (`task.truth["gold"]`) bear a star. With `decode` (tokens -> text, `Renderer.decode`) the
     window's size, thoughts and summaries are shown too. `scores` stand at the bottom.
     """
-    page = _Page(episode, renderer_decode, frozenset(episode.task.truth.get("gold", ())))
+    page = _Page(episode, decode, frozenset(episode.task.truth.get("gold", ())))
     parts = [page.question(), *page.thread(episode.agent), *page.fates(), *_scores(scores or {})]
     name = title or episode.id
     return Panel(Group(*parts), title=Text(name, "bold"), subtitle=_subtitle(episode), title_align="left")
@@ -48,7 +47,7 @@ def episode_panel(
 def side_by_side(
     shown: Sequence[tuple[str, Episode]],
     width: int,
-    renderer_decode: Decode | None = None,
+    decode: Decode | None = None,
     scores: Mapping[str, Scores] | None = None,
 ) -> RenderableType:
     """One to three episodes, each with its title, in columns; `scores` by episode id.
@@ -58,7 +57,7 @@ def side_by_side(
     if not 1 <= len(shown) <= 3:
         raise InputError(f"one to three episodes stand side by side, not {len(shown)}")
     known = scores or {}
-    panels = [episode_panel(episode, renderer_decode, known.get(episode.id), title) for title, episode in shown]
+    panels = [episode_panel(episode, decode, known.get(episode.id), title) for title, episode in shown]
     if width < NARROW:
         return Group(*panels)
     grid = Table.grid(expand=True)
@@ -93,7 +92,7 @@ class _Page:
             yield _heading(turn, full, window)
             yield from self.thought(turn)
             for call in turn.calls:
-                yield Padding(Group(*self.call(thread, call)), (0, 0, 0, 2))
+                yield Padding(Group(*self.call(call)), (0, 0, 0, 2))
             for cut in turn.cuts:
                 yield Padding(self.cut(thread, turn, cut), (0, 0, 0, 2))
         yield from self.answer(thread)
@@ -103,7 +102,7 @@ class _Page:
         if self.decode and turn.calls and (said := _short(_plain(self.decode(turn.spoken)))):
             yield Padding(Text(said, "italic"), (0, 0, 0, 2))
 
-    def call(self, thread: Thread, call: Call) -> Iterator[RenderableType]:
+    def call(self, call: Call) -> Iterator[RenderableType]:
         """What was called, whom it spawned, and what came back."""
         yield Text.assemble((clean(call.name) or "(unreadable)", "bold cyan"), " ", _arguments(call.arguments))
         for child in reading.children(self.episode, call):
@@ -150,8 +149,8 @@ class _Page:
         texts, documents = reading.texts(thread), reading.documents(thread)
         if thread.answer:
             yield Text.assemble(("Answer: ", "bold green"), _short(thread.answer))
-        grid = _lines(reading.cited(thread))
-        for ref in reading.cited(thread):
+        grid = _lines(cited(thread))
+        for ref in cited(thread):
             if ref in texts:
                 gold = documents[ref] in self.gold
                 grid.add_row(self.handle(ref, gold), _one_line(clean(texts[ref]), "" if gold else DIM))
@@ -167,7 +166,7 @@ class _Page:
         """What became of each gold document: returned, pruned, or only seen by the agent or a sub-agent."""
         agent, others = self.episode.agent, self.episode.threads[1:]
         documents = reading.documents(agent)
-        returned = {documents[ref] for ref in reading.cited(agent) if ref in documents}
+        returned = {documents[ref] for ref in cited(agent) if ref in documents}
         cuts = [op for op in self.episode.ops if isinstance(op, Prune) and op.before.thread == agent.id]
         pruned = {documents[ref] for op in cuts for ref in op.chunks if ref in documents}
         fates = {

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trivium.corpus import document_of
+from trivium.harness import read_usage
 from trivium.trace import Branch, Call, Episode, Prune, Restart, Segment, Span, Spawn, Summarize, Thread
 
 Decode = Callable[[list[int]], str]
-_HANDLE = re.compile(r"#\d+")
-_USAGE = re.compile(r"\[Token usage: [\d,]+/([\d,]+)\]")
 
 
 @dataclass(slots=True)
@@ -103,8 +101,8 @@ def children(episode: Episode, call: Call) -> list[Thread]:
 def budget(thread: Thread, decode: Decode | None) -> int | None:
     """Tokens the window holds, as the usage line told the policy; None where none was shown, or nothing decodes."""
     for segment in thread.segments if decode else ():
-        if told := _USAGE.search(decode(segment.tokens)):
-            return int(told[1].replace(",", ""))
+        for _, told in read_usage(decode(segment.tokens)):
+            return told
     return None
 
 
@@ -118,13 +116,3 @@ def documents(thread: Thread) -> dict[str, str]:
     """Every handle shown to a thread -> its document."""
     shown = (piece for call in thread.calls for piece in call.pieces if piece.ref)
     return {piece.ref: document_of(piece.source) for piece in shown}
-
-
-def cited(thread: Thread) -> list[str]:
-    """The handles in the answer, best first, up to the first that it repeats (docs/reward.md)."""
-    found: dict[str, None] = {}
-    for handle in _HANDLE.findall(thread.answer):
-        if handle in found:
-            break
-        found[handle] = None
-    return list(found)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 from uuid import uuid4
 
+from trivium import files
 from trivium.errors import InputError
 
 PART = ".part"
@@ -57,16 +58,12 @@ class Folder:
         self.path.mkdir(parents=True, exist_ok=True)
         staged = self.path / f"{name}.{uuid4().hex}{PART}"
         try:
-            with open(staged, "xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            files.write(staged, data)
             os.replace(staged, self.path / name)
         except BaseException:
             staged.unlink(missing_ok=True)
             raise
-        with self._opened() as handle:
-            os.fsync(handle)
+        files.sync(self.path)
 
     def get(self, name: str) -> Seen:
         with open(self.path / name, "rb") as file:

@@ -48,10 +48,10 @@ def deliver(state: dict[str, torch.Tensor], version: int, receiver: Receiver, pr
     before = _gap(receiver, probe)
     receiver.load(state, version)
     if receiver.digest() not in (digest(state), digest(_widened(state))):
-        raise LawError(f"version {version} was published, but the subscriber holds other weights")
+        raise LawError(f"version {version} was published, but the receiver holds other weights")
     gap = _gap(receiver, probe)
     if gap > TOLERANCE or gap > max(before, TOLERANCE / 10):
-        raise LawError(f"version {version}: the subscriber's logprobs are {gap:.2g} from the learner's (before: {before:.2g})")
+        raise LawError(f"version {version}: the receiver's logprobs are {gap:.2g} from the learner's (before: {before:.2g})")
     return gap
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trivium.agents.search.reward import answers, cited, handles, states
+from trivium.agents.search.reward import answers, states
 from trivium.agents.search.tools import line
 from trivium.corpus import Corpus, document_of
 from trivium.corpus.search import CANDIDATES, best
 from trivium.eval import fuse
-from trivium.reward import f_beta, precision, recall
+from trivium.reward import cited, f_beta, handles, precision, recall
 from trivium.trace import Episode, Task
 
 SEARCHES = ("bm25", "dense", "hybrid", "two_bm25", "two_hybrid", "quoting")

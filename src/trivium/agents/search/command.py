@@ -41,7 +41,7 @@ def train(recipe: tyro.conf.OmitArgPrefixes[Search], dry_run: bool = False) -> N
         console.print(estimate(recipe), highlight=False, soft_wrap=True)
         return
     run_recipe(recipe, Live)
-    _report(Run.open(recipe.out), recipe, console)
+    _report(Run.open(recipe.out), console)
 
 
 def eval(  # noqa: A001  (the verb's name)
@@ -67,6 +67,7 @@ def eval(  # noqa: A001  (the verb's name)
         no_prune: attempt all again with pruning disabled, and say what it was worth
     """
     check_counts(tasks=(tasks, 1), rollouts=(rollouts, 1))
+    _check_split(split, corpus)
     sampling = Sampling(temperature=0.0 if greedy else 1.0)
     with Live() as watch:
         lines = measure(run, corpus, tasks, split, sampling, seed, rollouts, no_prune, watch)
@@ -107,11 +108,8 @@ def compare(
     if not compare:
         raise InputError("there is nothing to compare: name the folder of a run, or of several")
     check_counts(tasks=(tasks, 0), hops=(hops, 0), rollouts=(rollouts, 1), workers=(workers, 1))
-    for file in (json, out, plot):
-        if file and not Path(file).absolute().parent.is_dir():
-            raise InputError(f"{file} cannot be written: its folder does not exist")
-        if file and Path(file).is_dir():
-            raise InputError(f"{file} cannot be written: it is a folder")
+    _check_split(split, corpus)
+    _check_files(json, out, plot)
     numbers = claim(compare, Suite(tasks, corpus, split, hops), rollouts, no_prune, workers, Live)
     numbers = {**provenance(compare), "corpus": corpus, "split": split, "hops": hops, **numbers}
     show(numbers, Console())
@@ -148,7 +146,22 @@ def check_counts(**counts: tuple[int, int]) -> None:
             raise InputError(f"--{name} must be at least {least}, not {given}")
 
 
-def _report(run: Run, recipe: Search, console: Console) -> None:
+def _check_split(split: str, corpus: str) -> None:
+    """InputError for a split of nothing: a run's own held-out questions are its `test`."""
+    if split != "test" and not corpus:
+        raise InputError(f"--split {split} is of a --corpus: name its folder")
+
+
+def _check_files(*files: str) -> None:
+    """InputError for what cannot be written, before hours are spent on what it shall hold."""
+    for file in filter(None, files):
+        if not Path(file).absolute().parent.is_dir():
+            raise InputError(f"{file} cannot be written: its folder does not exist")
+        if Path(file).is_dir():
+            raise InputError(f"{file} cannot be written: it is a folder")
+
+
+def _report(run: Run, console: Console) -> None:
     """What a person sees when training has ended: three episodes side by side, the table, and where things are."""
     summary = read_json(run.folder / "summary.json")
     store = Store(run.folder / "episodes.db")

@@ -34,8 +34,8 @@ PRUNING = (
     "prune_rate", "prunes", "prune_streak", "prune_dropped", "prune_wrong", "prune_random", "past_soft", "pruned_fitting",
 )  # fmt: skip
 TRAINING = (
-    "reward", "format_valid", "prune_rate", "searches", "calls_per_turn", "turns", "returned", "entropy", "clipped",
-    "no_signal", "staleness", "episodes_dropped", "grad_norm",
+    "reward", "format_valid", "prune_rate", "past_soft", "searches", "calls_per_turn", "turns", "returned", "entropy",
+    "clipped", "no_signal", "staleness", "episodes_dropped", "grad_norm",
 )  # fmt: skip
 """What "rl" events tell of how training went."""
 PAIRS = (

@@ -39,11 +39,11 @@ def estimate(recipe: Search) -> str:
     learn, speak = _learn_rate(parts, network), _speak_rate(parts, network)
     minutes = (learned / learn + sampled / speak) / recipe.workers / 60
     parameters, learning = _sizes(network)
-    slots = max(8, recipe.groups * recipe.size // recipe.workers)
+    memory = (_weights(network) + _cache(network, parts.slots, parts.window.budget)) / 2**30
     return (
         f"model      {parameters / 1e6:.2f}M parameters ({learning / 1e6:.2f}M learn), window {parts.window.budget} tokens\n"
-        f"memory     {recipe.workers} x {(_weights(network) + _cache(network, slots, parts.window.budget)) / 2**30:.2f} GiB "
-        f"(weights, gradients, AdamW, a copy to speak with, {slots} slots of keys and values) + libraries\n"
+        f"memory     {recipe.workers} x {memory:.2f} GiB "
+        f"(weights, gradients, AdamW, a copy to speak with, {parts.slots} slots of keys and values) + libraries\n"
         f"tokens     {learned / 1e6:.1f}M to learn from, {sampled / 1e6:.1f}M to sample and read\n"
         f"speed      {learn:,.0f} learned and {speak:,.0f} sampled or read tokens/s a worker, measured now\n"
         f"time       about {minutes:.0f} minutes on {recipe.workers} workers" + ("" if parts.real else f"\n{_needs(parts)}")

@@ -250,12 +250,10 @@ def refusing(harness: Harness) -> Harness:
 
 
 def effort(episode: Episode) -> dict[str, float]:
-    """How hard it tried, beside what `SearchReward` counts: reads, greps, and all tokens that were read or sampled once."""
+    """How hard it tried, beside what `SearchReward` counts: reads, and all tokens that were read or sampled once."""
     thread = episode.agent
-    names = [call.name for call in thread.calls]
     return {
-        "reads": float(names.count("read_document")),
-        "greps": float(names.count("grep_corpus")),
+        "reads": float(sum(call.name == "read_document" for call in thread.calls)),
         "spent": float(sum(len(segment.tokens) - segment.carried for segment in thread.segments)),
     }
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from trivium.agents.search.reward import handles
+from trivium.agents.search.reward import past_soft
 from trivium.corpus import document_of
 from trivium.eval import Interval, mean_interval, ratio_interval
 from trivium.harness import Window
+from trivium.reward import handles
 from trivium.trace import Episode, Prune, Segment, Thread
 
 NAN = float("nan")
@@ -25,14 +26,12 @@ def prune_measures(episode: Episode, window: Window) -> dict[str, float]:
     prune_random    how many gold ones a random choice of as many would have dropped: for each prune, of D chunks out of V
                     in view when it was decided of which G are gold, D G / V (the mean of the hypergeometric)
     past_soft       1 if the policy ever spoke with more than the soft threshold in view
-    fits            1 if nothing needed pruning: with all that it pruned still in view, no turn would have been refused
-                    a tool (hard threshold) and the end would have fitted the window
-    pruned_fitting  1 if it pruned although it fits; NaN for an episode that does not
+    pruned_fitting  1 if it pruned although nothing needed it: with all that it pruned still in view, no turn would have been
+                    refused a tool (hard threshold) and the end would have fitted the window; NaN where something did
     """
     thread, ops = episode.agent, _prunes(episode)
     gold = {ref for ref, source in handles(thread).items() if document_of(source) in episode.task.truth["gold"]}
     states = [(set(op.chunks), _in_view(thread.segments[op.before.segment])) for op in ops]
-    fits = _fits(thread, ops, window)
     return {
         "prune_rate": float(bool(ops)),
         "prunes": float(len(ops)),
@@ -40,9 +39,8 @@ def prune_measures(episode: Episode, window: Window) -> dict[str, float]:
         "prune_dropped": float(sum(len(dropped) for dropped, _ in states)),
         "prune_wrong": float(sum(len(dropped & gold) for dropped, _ in states)),
         "prune_random": sum(len(dropped) * len(gold & view) / len(view) for dropped, view in states),
-        "past_soft": float(any(at > window.soft * window.budget for at in _spoken_at(thread))),
-        "fits": float(fits),
-        "pruned_fitting": float(bool(ops)) if fits else NAN,
+        "past_soft": past_soft(thread, window),
+        "pruned_fitting": float(bool(ops)) if _fits(thread, ops, window) else NAN,
     }
 
 
@@ -82,11 +80,6 @@ def _in_view(segment: Segment) -> set[str]:
     of the same turn stand behind them and cannot be meant."""
     asked = [span for span in segment.spans if span.kind == "sampled"][-1].start
     return {span.ref for span in segment.spans if span.kind == "chunk" and span.stop <= asked}
-
-
-def _spoken_at(thread: Thread) -> list[int]:
-    """How many tokens were in view each time the policy spoke."""
-    return [span.start for segment in thread.segments for span in segment.sampled()]
 
 
 def _fits(thread: Thread, ops: Sequence[Prune], window: Window) -> bool:

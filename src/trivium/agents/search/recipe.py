@@ -14,7 +14,7 @@ from typing import Any, Literal
 from trivium.agents.search.reward import SearchReward
 from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.agents.search.tools import BRIEF, BRIEF_UNPRUNED, PROMPT, QUOTES, search_tools
-from trivium.corpus import Corpus, open_embedder, read_documents
+from trivium.corpus import Corpus, Document, open_embedder, read_documents
 from trivium.errors import InputError
 from trivium.fleet import Rank
 from trivium.harness import Harness, Limits, Window
@@ -141,6 +141,8 @@ class Parts:
 
     def check(self) -> None:
         """Raises InputError for what would fail later: no such model, no such questions, a window that they do not fit."""
+        if len(self.heldout_tasks) < self.recipe.workers:
+            raise InputError(f"{self.recipe.corpus} has fewer test questions than --workers {self.recipe.workers}")
         questions = [*self.heldout_tasks, *self.train_tasks]
         longest = max((task.prompt for task in questions), key=len)
         messages = [{"role": "system", "content": self.harness.prompt}, {"role": "user", "content": longest}]
@@ -171,6 +173,11 @@ class Parts:
         budget = self.recipe.window or (2048 if self.real else 640)
         return Window(budget, soft=0.5, hard=0.85, reply=128 if self.real else 96)  # for two searches, or a whole question
 
+    @property
+    def slots(self) -> int:
+        """Episodes that a worker's engine speaks for at once: its share of a step."""
+        return max(8, self.recipe.groups * self.recipe.size // self.recipe.workers)
+
     @cached_property
     def worlds(self) -> list[World]:
         """Many to learn in, so that names are copied and not remembered, and then some, of other words, to be measured in."""
@@ -191,6 +198,11 @@ class Parts:
     def corpus(self) -> Corpus:
         """The passages of --corpus."""
         return open_corpus(self.recipe.corpus, self.window)
+
+    @cached_property
+    def documents(self) -> list[Document]:
+        """Those of --corpus, uncut."""
+        return read_documents(self.recipe.corpus)
 
     def _corpus_of(self, task: Task) -> Corpus:
         return self._corpora[task.id.partition("/")[0]]
@@ -220,7 +232,7 @@ class Parts:
         if not self.real:
             return self.train_tasks
         missing = max(0, self.recipe.warmup - len(self.train_tasks))
-        made = cloze_tasks(read_documents(self.recipe.corpus), missing, self.recipe.seed)
+        made = cloze_tasks(self.documents, missing, self.recipe.seed)
         return [*self.train_tasks, *with_chain(made, self.corpus)]
 
     @cached_property
@@ -243,7 +255,7 @@ class Parts:
 
     def _linked(self, count: int) -> list[Task]:
         """At most `count` questions of two hops that the passages ask of themselves."""
-        made = cloze_tasks(read_documents(self.recipe.corpus), 2 * count, self.recipe.seed)
+        made = cloze_tasks(self.documents, 2 * count, self.recipe.seed)
         return [task for task in made if task.truth["hops"] == 2]
 
     @cached_property
@@ -264,7 +276,7 @@ class Parts:
         less = {"trajectory": {"trajectory": 0.0}, "answer": {"answer": 0.0}, "penalty": {"pruning": 0.0}}
         less |= {"recall": {"beta": 0.5}, "curriculum": {"beta": 2.0 if self.real else 4.0}}
         turns = priced_turns(self.window, self.real)
-        return SearchReward(**{"beta": beta, "turns": turns, **less.get(self.recipe.without, {})})
+        return SearchReward(**{"beta": beta, "turns": turns, "window": self.window, **less.get(self.recipe.without, {})})
 
     @property
     def judge(self) -> SearchReward:
@@ -273,7 +285,7 @@ class Parts:
 
     def judge_on(self, real: bool) -> SearchReward:
         """The same on other documents: passages that people wrote, or not."""
-        return SearchReward(beta=2.0, turns=priced_turns(self.window, real))
+        return SearchReward(beta=2.0, turns=priced_turns(self.window, real), window=self.window)
 
     @cached_property
     def algorithm(self) -> Algorithm:

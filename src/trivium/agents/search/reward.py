@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from trivium.corpus import document_of
 from trivium.errors import InputError
-from trivium.reward import f_beta, precision, recall, streak_penalty, turn_penalty
+from trivium.harness import Window
+from trivium.reward import cited, f_beta, handles, precision, recall, repeated, streak_penalty, turn_penalty
 from trivium.trace import Episode, Prune, Task, Thread
 
 FLOOR = 0.01
 """ε of the report, illegible there; 0.01 as a third-party rebuild has it (reports.md 3.5)."""
 
-_HANDLE = re.compile(r"#\d+")
 _CALL = re.compile(r"</?tool_call>")
 
 
@@ -24,7 +24,7 @@ class SearchReward:
     p_repeat is ours: 0.1 for each handle that an answer says after it began to repeat itself, at most 0.5. An episode that
     did not finish (window, turns, a cut answer) is worth 0, less than any that did. The weights of r_traj, r_fa and
     p_prune are the report's; a term is left out (0) only to see what it is for. p_turn begins at half of `turns`, the most
-    that a harness allows: the report's 64 of 128.
+    that a harness allows: the report's 64 of 128. With a `window`, `past_soft` is reported beside it.
     """
 
     beta: float = 4.0
@@ -32,6 +32,7 @@ class SearchReward:
     answer: float = 1.0
     pruning: float = 1.0
     turns: int = 128
+    window: Window | None = None
 
     def __post_init__(self) -> None:
         if self.turns < 2:
@@ -52,7 +53,8 @@ class SearchReward:
         penalty = self.pruning * parts["prune_penalty"] + parts["turn_penalty"] + parts["repeat_penalty"]
         after = max(FLOOR, min(before, before - penalty))
         reward = after if thread.stop and thread.stop.reason == "finished" else 0.0
-        return {"reward": reward, **parts, **measures(episode, returned)}
+        beside = {"past_soft": past_soft(thread, self.window)} if self.window else {}
+        return {"reward": reward, **parts, **measures(episode, returned), **beside}
 
 
 def measures(episode: Episode, returned: list[str]) -> dict[str, float]:
@@ -78,25 +80,10 @@ def measures(episode: Episode, returned: list[str]) -> dict[str, float]:
     return found
 
 
-def handles(thread: Thread) -> dict[str, str]:
-    """Every handle shown to a thread -> its source."""
-    return {piece.ref: piece.source for call in thread.calls for piece in call.pieces if piece.ref}
-
-
-def cited(thread: Thread) -> list[str]:
-    """The handles in a thread's answer, best first, those that were never shown included. An answer ends where it repeats
-    itself: a loop of handles would else go on for nothing until it names one more document (docs/log.md)."""
-    found: dict[str, None] = {}
-    for handle in _HANDLE.findall(thread.answer):
-        if handle in found:
-            break
-        found[handle] = None
-    return list(found)
-
-
-def repeated(thread: Thread) -> int:
-    """Handles that an answer says after it has ended by repeating itself, the first repetition included."""
-    return len(_HANDLE.findall(thread.answer)) - len(cited(thread))
+def past_soft(thread: Thread, window: Window) -> float:
+    """1 if the policy ever spoke with more than the soft threshold in view."""
+    spoken_at = [span.start for segment in thread.segments for span in segment.sampled()]
+    return float(any(at > window.soft * window.budget for at in spoken_at))
 
 
 def returned_documents(episode: Episode) -> list[str]:

@@ -1,9 +1,9 @@
-"""The trained agent outside training: measured, exported, asked."""
+"""The trained agent outside training: measured, asked."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,23 +12,24 @@ from rich.console import Console
 from trivium.agents.search.baselines import fused, judged, returned
 from trivium.agents.search.measured import effort, refusing
 from trivium.agents.search.recipe import Parts, Search, open_corpus
-from trivium.agents.search.reward import cited, handles
 from trivium.corpus import document_of
 from trivium.engine import Engine
 from trivium.eval import Interval, Result, evaluate, fuse, mean_length
 from trivium.eval.fuse import check_rollouts
 from trivium.harness import Harness, Snapshot, refuse_silence
 from trivium.loops import Run
+from trivium.reward import cited, handles
 from trivium.tasks.beir import beir_tasks
 from trivium.trace import Call, Episode, Prune, Sampling, Task, Thread
 from trivium.viewer import Live
 from trivium.viewer.episodes import clean
 
 
-def _opened(run: str) -> tuple[Parts, Path]:
-    """A finished run's parts, and its weights. InputError if there are none."""
+def _opened(run: str, tasks: int = 0) -> tuple[Parts, Path]:
+    """A finished run's parts, with at least so many held-out questions, and its weights. InputError if there are none."""
     opened = Run.open(run)
-    return Parts(Search.of(opened.recipe(), run)), opened.model()
+    recipe = Search.of(opened.recipe(), run)
+    return Parts(replace(recipe, eval_tasks=max(tasks, recipe.eval_tasks))), opened.model()
 
 
 def _on(corpus: str, parts: Parts, watch: Live) -> Harness:
@@ -50,17 +51,16 @@ def measure(
     """Held-out scores with 95% intervals as lines of text; of several `rollouts` also what they answer together, and with
     `no_prune` also what pruning is worth. InputError for a run without weights, or no such questions."""
     check_rollouts(rollouts, sampling)
-    parts, model = _opened(run)
+    parts, model = _opened(run, tasks)
     questions = (beir_tasks(corpus, split) if corpus else parts.heldout_tasks)[:tasks]
+    judge = parts.judge_on(bool(corpus) or parts.real)
     engine, sampling = Engine(model, context=parts.window.budget), replace(sampling, max_tokens=parts.window.reply)
     harness = _on(corpus, parts, watch) if corpus else parts.harness
 
     def attempt(harness: Harness, stage: str) -> tuple[Result, list[Episode]]:
         watch.stage(stage, len(questions) * rollouts)
         return asyncio.run(
-            evaluate(
-                harness, questions, engine, parts.judge, sampling=sampling, samples=rollouts, seed=seed, progress=watch.advance
-            )
+            evaluate(harness, questions, engine, judge, sampling=sampling, samples=rollouts, seed=seed, progress=watch.advance)
         )
 
     result, episodes = attempt(harness, "evaluate")
@@ -114,21 +114,8 @@ def answer(run: str, question: str, corpus: str, greedy: bool = True, rollouts: 
     said: asyncio.Queue[str | None] = asyncio.Queue()
 
     async def attempt(sample: int) -> Episode:
-        mark, shown = f"{sample + 1} " if rollouts > 1 else "", 0
-
-        def tell(calls: list[Call]) -> None:
-            nonlocal shown
-            for call in calls[shown:]:
-                said.put_nowait(mark + _told(call))
-            shown = len(calls)
-
-        def before_turn(snapshot: Snapshot) -> None:
-            tell(snapshot.context.thread.calls)
-
-        episode = await harness.run(Task("ask", question), engine, sample=sample, sampling=sampling, on_turn=before_turn)
-        refuse_silence([episode])
-        tell(episode.agent.calls)  # those of the last turn, where a limit ended it
-        return episode
+        mark = f"{sample + 1} " if rollouts > 1 else ""
+        return await _attempt(harness, engine, question, sampling, sample, lambda line: said.put_nowait(mark + line))
 
     async def attempts() -> list[Episode]:
         try:
@@ -136,14 +123,33 @@ def answer(run: str, question: str, corpus: str, greedy: bool = True, rollouts: 
         finally:
             said.put_nowait(None)
 
-    loop = asyncio.new_event_loop()
-    try:
+    with asyncio.Runner() as runner:  # which cancels what is under way when its reader leaves
+        loop = runner.get_loop()
         running = loop.create_task(attempts())
         while (line := loop.run_until_complete(said.get())) is not None:
             yield line
         yield from _found(loop.run_until_complete(running))
-    finally:
-        loop.close()
+
+
+async def _attempt(
+    harness: Harness, engine: Engine, question: str, sampling: Sampling, sample: int, say: Callable[[str], None]
+) -> Episode:
+    """One rollout, each call said when its turn is over."""
+    shown = 0
+
+    def tell(calls: list[Call]) -> None:
+        nonlocal shown
+        for call in calls[shown:]:
+            say(_told(call))
+        shown = len(calls)
+
+    def before_turn(snapshot: Snapshot) -> None:
+        tell(snapshot.context.thread.calls)
+
+    episode = await harness.run(Task("ask", question), engine, sample=sample, sampling=sampling, on_turn=before_turn)
+    refuse_silence([episode])
+    tell(episode.agent.calls)  # those of the last turn, where a limit ended it
+    return episode
 
 
 def _told(call: Call) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 from trivium.agents.search.tools import QUOTES
 from trivium.corpus.words import STOP_WORDS, words
 from trivium.errors import InputError
+from trivium.harness import read_usage
 from trivium.policy.base import View
 from trivium.policy.message import Message
 from trivium.policy.scripted import call, say
@@ -28,7 +29,6 @@ from trivium.tasks.world import query_for
 from trivium.trace.episode import Task
 
 _LINE = re.compile(r"^(?P<text>.*\S) (?P<handle>#\d+)$", re.MULTILINE)
-_USAGE = re.compile(r"\[Token usage: ([\d,]+)/([\d,]+)\]")
 _HARD = 0.8  # it stops searching before any harness refuses to
 _TURNS = 16
 
@@ -220,8 +220,8 @@ def _heard(function: dict[str, Any]) -> _Call:
 
 def _share(shown: str) -> float:
     """The share of the window used, by the last usage line; 0 before the first."""
-    lines = _USAGE.findall(shown)
-    return int(lines[-1][0].replace(",", "")) / int(lines[-1][1].replace(",", "")) if lines else 0.0
+    *_, (used, budget) = [(0, 1), *read_usage(shown)]
+    return used / budget
 
 
 def _other_words(link: dict[str, Any]) -> str:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, get_args, get_type_hints
 
 from trivium.agents.search.recipe import Parts, Search
 from trivium.engine import Engine
@@ -67,10 +67,15 @@ def check(recipe: Search) -> None:
             raise InputError(f"--{name.replace('_', '-')} must be between 0 and 1, not {getattr(recipe, name)}")
     if recipe.cap != Search.cap and recipe.algorithm != "cispo":
         raise InputError(f"--cap is CISPO's; --algorithm {recipe.algorithm} has none")
-    if recipe.corpus and recipe.without == "blunders":
-        raise InputError("--without blunders is for generated worlds: with --corpus the teacher makes none")
-    if recipe.groups < recipe.workers:
-        raise InputError(f"--groups {recipe.groups} cannot be shared by --workers {recipe.workers}")
+    for name in ("algorithm", "without"):  # tyro sees to it on the command line
+        if getattr(recipe, name) not in (known := get_args(get_type_hints(Search)[name])):
+            raise InputError(f"--{name} is one of {', '.join(known)}, not {getattr(recipe, name)!r}")
+    if (recipe.corpus or recipe.teacher) and recipe.without == "blunders":
+        raise InputError("--without blunders is for the scripted teacher of generated worlds: no other makes them")
+    for name in ("groups", "eval_tasks"):
+        if getattr(recipe, name) < recipe.workers:
+            flag = name.replace("_", "-")
+            raise InputError(f"--{flag} {getattr(recipe, name)} cannot be shared by --workers {recipe.workers}")
     if recipe.teacher and not all(recipe.teacher.partition("#")):
         raise InputError(f"--teacher {recipe.teacher!r} names no model: write URL#MODEL")
     if recipe.track:
@@ -129,7 +134,7 @@ class _Line:
         self.engine = Engine(
             Network.load(self.parts.model),
             renderer=self.parts.renderer,
-            slots=max(8, self.recipe.groups * self.recipe.size // self.recipe.workers),
+            slots=self.parts.slots,
             context=self.parts.window.budget,
         )
         self.probe = self.parts.renderer.opening([{"role": "user", "content": self.parts.train_tasks[0].prompt}])
@@ -355,7 +360,7 @@ def summarize(run: Run) -> dict[str, Any]:
     found = {name: Result(**read_json(run.result(name))) for name in names if run.result(name).exists()}
     pairs = (("rl", "sft"), ("rl_greedy", "sft_greedy"))
     paired = {f"{after}_minus_{before}": _paired(found[after], found[before]) for after, before in pairs}
-    means = {policy: {name: result.means().get(name) for name in SHOWN} for policy, result in found.items()}
+    means = {p: {name: known.get(name) for name in SHOWN} for p, known in ((p, r.means()) for p, r in found.items())}
     intervals = {p: {name: list(r.interval(name)) for name in SHOWN if name in r.scores} for p, r in found.items()}
     tasks = len(found["rl"].tasks)
     return {**means, "intervals": intervals, "paired": paired, "tasks": tasks, "recipe": run.recipe()}
