@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol, get_args, get_type_hints
 
@@ -111,24 +111,19 @@ class Silent:
         pass
 
 
-@dataclass
 class _Line:
     """One rank's walk."""
 
-    rank: Rank
-    recipe: Search
-    watcher: Watcher
-    parts: Parts = field(init=False)
-    tracker: TensorBoard | None = None
-
-    def __post_init__(self) -> None:
-        self.parts, self.run = Parts(self.recipe), Run(self.recipe.out)
+    def __init__(self, rank: Rank, recipe: Search, watcher: Watcher) -> None:
+        self.rank, self.recipe, self.watcher = rank, recipe, watcher
+        self.parts, self.run = Parts(recipe), Run(recipe.out)
         self.network = self.parts.network()
-        if self.rank.first:  # makes what the others then find: the run, its store, and the corpus' vectors in the cache
+        self.tracker: TensorBoard | None = None
+        if rank.first:  # makes what the others then find: the run, its store, and the corpus' vectors in the cache
             self.parts.check()
-            self.run = Run.begin(self.recipe.out, self.recipe.fields())
+            self.run = Run.begin(recipe.out, recipe.fields())
             Store(self.run.folder / "episodes.db").close()
-        self.rank.barrier()
+        rank.barrier()
         self.store = Store(self.run.folder / "episodes.db")
         self.checkpoints = Checkpoints(self.run.folder / "checkpoints")
         self.engine = Engine(
