@@ -11,7 +11,7 @@ from tests.laws.walks import search_corpus
 from trivium.engine import Engine
 from trivium.errors import InputError
 from trivium.harness import Harness, Limits, Window, prune_chunks
-from trivium.loops import rl, rollouts, through
+from trivium.loops import rl, rollouts, sft, through
 from trivium.nn import Network, Packed
 from trivium.trace import Sampling, Store, Task, rows
 from trivium.train import CISPO, Batch, Group, Learner
@@ -219,6 +219,16 @@ def test_the_version_after_a_torn_one_comes_in_full(tiny_model, renderer, tmp_pa
     assert [metrics["publish_failed"] for metrics in numbers][:3] == [0, 1, 0]
     assert learner.network.digest() == engine.digest() and engine.version == learner.version
     assert [entry.why for entry in publisher.objects.entries()][1:3] == ["", "asked for"]
+
+
+def test_there_must_be_something_to_imitate(tiny_model, renderer):
+    *_, learner = parts(tiny_model, renderer)
+
+    async def main():
+        return [event async for event in sft(learner, [], steps=1, size=1)]
+
+    with pytest.raises(InputError, match="no episodes to imitate"):
+        asyncio.run(main())
 
 
 def test_a_network_that_both_learns_and_speaks_is_refused(tiny_model, renderer):

@@ -17,7 +17,8 @@ async def sft(
 ) -> AsyncIterator[Event]:
     """`size` episodes a step, `first` to `steps`; epoch after epoch in an order that only the seed decides.
 
-    Raises InputError where there are no episodes, or none by whom the learner learns from."""
+    Raises InputError where there are no episodes, or none by whom the learner learns from.
+    """
     if not episodes:
         raise InputError("there are no episodes to imitate")
     for step in range(first, steps):
