@@ -60,13 +60,14 @@ class Speakers:
             chosen = np.flatnonzero(width == size)
             for run in _runs(number[chosen]) if size <= _PLACED else [slice(0, len(chosen))]:
                 mine = chosen[run]
-                found, of_pair, pairs = _call(number[mine], first[mine], sharers[mine], int(size), order, rows, counts)
-                run_pages, asked, hidden = found
+                (read, asked, hidden), of_pair, pairs = _call(
+                    number[mine], first[mine], sharers[mine], int(size), order, rows, counts
+                )
                 part[pairs] = total + of_pair
                 total += asked.numel()
                 hidden = torch.from_numpy(hidden.repeat(cache.group if size > 1 else 1, axis=1))[:, None]
                 mask = torch.zeros(hidden.shape, dtype=cache.dtype).masked_fill_(hidden, float("-inf"))
-                self.calls.append((run_pages, asked, mask))
+                self.calls.append((read, asked, mask))
         table = np.zeros((len(seen), depth.max()), np.int64)
         absent = np.arange(depth.max()) >= depth[:, None]
         table[~absent] = part

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from sqlalchemy import Column, Connection, Float, Integer, LargeBinary, MetaData, String, Table, create_engine, event, select
@@ -72,7 +72,7 @@ class Store:
     def write(self, episodes: Iterable[Episode], scores: Iterable[Score] = ()) -> None:
         """Append episodes and scores, all or nothing. Scores of an episode that was already there are not added again."""
         episodes, scores = list(episodes), list(scores)
-        with self._writing() as connection:
+        with self._connected(self._engine.begin, "written") as connection:
             known = _known(connection, [episode.id for episode in episodes])
             fresh = [episode for episode in episodes if episode.id not in known]
             if fresh:
@@ -84,7 +84,7 @@ class Store:
     def score(self, scores: Iterable[Score]) -> None:
         """Append opinions that came later."""
         if new := [_columns(score) for score in scores]:
-            with self._writing() as connection:
+            with self._connected(self._engine.begin, "written") as connection:
                 connection.execute(_scores.insert(), new)
 
     def select(self, prefix: str = "", task: str | None = None, limit: int | None = None) -> Iterator[Episode]:
@@ -92,43 +92,35 @@ class Store:
         query = select(_episodes.c.data).order_by(_episodes.c.seq).limit(limit)
         query = query.where(_episodes.c.id.startswith(prefix, autoescape=True)) if prefix else query
         query = query.where(_episodes.c.task == task) if task is not None else query
-        with self._reading() as connection:
+        with self._connected(self._engine.connect, "read") as connection:
             for (data,) in connection.execute(query):
                 yield decode(data)
 
     def tail(self, after: int = 0, limit: int = 1000) -> list[tuple[int, Episode]]:
         """Up to `limit` episodes written after number `after`, each with its number: ask again with the last one."""
         query = select(_episodes.c.seq, _episodes.c.data).where(_episodes.c.seq > after).order_by(_episodes.c.seq)
-        with self._reading() as connection:
+        with self._connected(self._engine.connect, "read") as connection:
             return [(seq, decode(data)) for seq, data in connection.execute(query.limit(limit))]
 
     def scores(self, episode: str) -> list[Score]:
         """Every opinion about one episode, oldest first."""
         query = select(_scores).where(_scores.c.episode == episode).order_by(_scores.c.seq)
-        with self._reading() as connection:
+        with self._connected(self._engine.connect, "read") as connection:
             return [
                 Score(r.episode, r.name, _number(r.value), r.scorer, r.version, r.thread) for r in connection.execute(query)
             ]
 
     @contextmanager
-    def _writing(self) -> Iterator[Connection]:
-        """A transaction. InputError where it cannot be made: a full disk, a store that another process holds too long."""
+    def _connected(self, connect: Callable[[], AbstractContextManager[Connection]], done: str) -> Iterator[Connection]:
+        """What `connect` gives. InputError where it cannot be `done`: a full disk, a store that another process holds too long;
+        CorruptError where the file is torn inside."""
         try:
-            with self._engine.begin() as connection:
+            with connect() as connection:
                 yield connection
         except OperationalError as error:
-            raise InputError(f"{self.url} cannot be written: {error.orig}") from error
+            raise InputError(f"{self.url} cannot be {done}: {error.orig}") from error
         except DatabaseError as error:
-            raise CorruptError(f"{self.url} cannot be written: {error.orig}") from error
-
-    @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        """CorruptError where the file is torn inside."""
-        try:
-            with self._engine.connect() as connection:
-                yield connection
-        except DatabaseError as error:
-            raise CorruptError(f"{self.url} cannot be read: {error.orig}") from error
+            raise CorruptError(f"{self.url} cannot be {done}: {error.orig}") from error
 
     def close(self) -> None:
         self._engine.dispose()

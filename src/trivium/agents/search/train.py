@@ -355,7 +355,8 @@ def summarize(run: Run) -> dict[str, Any]:
     found = {name: Result(**read_json(run.result(name))) for name in names if run.result(name).exists()}
     pairs = (("rl", "sft"), ("rl_greedy", "sft_greedy"))
     paired = {f"{after}_minus_{before}": _paired(found[after], found[before]) for after, before in pairs}
-    means = {p: {name: known.get(name) for name in SHOWN} for p, known in ((p, r.means()) for p, r in found.items())}
+    known = {policy: result.means() for policy, result in found.items()}
+    means = {policy: {name: known[policy].get(name) for name in SHOWN} for policy in found}
     intervals = {p: {name: list(r.interval(name)) for name in SHOWN if name in r.scores} for p, r in found.items()}
     tasks = len(found["rl"].tasks)
     return {**means, "intervals": intervals, "paired": paired, "tasks": tasks, "recipe": run.recipe()}
