@@ -113,11 +113,13 @@ def test_effort_is_told_by_hops(said):
 def test_how_training_went_is_told_of_all_runs_together(tmp_path):
     folders = [run(tmp_path / f"s{seed}", seed=seed) for seed in (0, 1)]
     for at, folder in enumerate(folders):
-        lines = [{"kind": "rl", "step": n + 1, "metrics": {"clipped": n + at, "entropy": float("nan")}} for n in range(16)]
+        told = [{"clipped": n + at, "entropy": float("nan"), "cpu_seconds": 450.0 * (1 + at)} for n in range(16)]
+        lines = [{"kind": "rl", "step": n + 1, "metrics": metrics} for n, metrics in enumerate(told)]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     said = compare([str(folder) for folder in folders], SUITE, rollouts=1, no_prune=False, workers=1, watch=quiet)
     assert said["recipes"][0]["training"] == {"clipped": {"first": 1.0, "last": 15.0, "mean": 8.0, "most": 16.0}}
-    assert "A: training" in [table.title for table in tables(said)]
+    assert said["recipes"][0]["cpu_hours"] == {"rl": 3.0}
+    assert next(table for table in tables(said) if table.title == "A: training").note.endswith("CPU hours a run: RL 3.")
 
 
 def test_tables_and_json_hold_it(said):

@@ -12,10 +12,10 @@ from trivium.loops.run import Event, Run
 
 _HOME = {
     "fresh": "trivium.loops.staleness", "rl": "trivium.loops.reinforce", "rollouts": "trivium.loops.reinforce",
-    "sft": "trivium.loops.imitate", "through": "trivium.loops.published",
+    "sft": "trivium.loops.imitate", "through": "trivium.loops.published", "timed": "trivium.loops.cost",
 }  # fmt: skip
 
-__all__ = ["Event", "Run", "fresh", "rl", "rollouts", "sft", "through"]
+__all__ = ["Event", "Run", "fresh", "rl", "rollouts", "sft", "through", "timed"]
 
 
 def __getattr__(name: str):

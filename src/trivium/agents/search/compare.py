@@ -185,6 +185,7 @@ def _side(side: Side) -> Numbers:
         "pruning": {name: _pruning(pools[name]) for name in policies if not name.startswith("base")},
         "hops": {name: _by_hops(side, pools[name]) for name in policies if not name.startswith("base")},
         "training": _training(side.runs),
+        "cpu_hours": _cpu_hours(side.runs),
         "per_task": [{name: _kept(pool.results[n]) for name, pool in pools.items()} for n in range(len(side.runs))],
     }
 
@@ -239,6 +240,16 @@ def _training(runs: Sequence[Measured]) -> Numbers:
                 "mean": statistics.mean(float(values.mean()) for values in told),
                 "most": max(float(values.max()) for values in told),
             }
+    return found
+
+
+def _cpu_hours(runs: Sequence[Measured]) -> Numbers:
+    """What the steps of a run took on all its processes together, averaged over the runs: of those stages that told it."""
+    found: Numbers = {}
+    for kind in ("sft", "rl"):
+        told = [seconds for run in runs if len(seconds := series(run.run.events(), kind, "cpu_seconds")[1])]
+        if told:
+            found[kind] = statistics.mean(float(seconds.sum()) for seconds in told) / 3600
     return found
 
 

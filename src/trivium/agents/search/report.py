@@ -163,6 +163,8 @@ def _training(recipe: Numbers) -> Table:
         "first, last: of an eighth of RL's steps; most: of any one step of any run; clipped: share of the tokens; "
         "no_signal: share of the steps."
     )
+    spent = [f"{kind.upper()} {hours:.3g}" for kind, hours in recipe["cpu_hours"].items()]
+    note += f" CPU hours a run: {', '.join(spent)}." if spent else ""
     return Table(_title(recipe, "training"), note, ("metric", *columns), rows)
 
 

@@ -14,7 +14,7 @@ from trivium.errors import InputError
 from trivium.eval import Result, evaluate, mean_interval
 from trivium.fleet import Rank, launch
 from trivium.harness import refuse_silence
-from trivium.loops import Event, Run, rl, rollouts, sft
+from trivium.loops import Event, Run, rl, rollouts, sft, timed
 from trivium.loops.run import read_json, write_json
 from trivium.loops.track import TensorBoard, require
 from trivium.nn import Network
@@ -157,9 +157,10 @@ class _Line:
         episodes = await self._teacher()
         learner = self._learner("sft")
         self.watcher.stage("warm-up", self.recipe.sft_steps, first)
-        async for event in sft(
+        events = sft(
             learner, episodes, steps=self.recipe.sft_steps, size=SFT_BATCH, seed=self.recipe.seed, first=first, rank=self.rank
-        ):
+        )
+        async for event in timed(events, self.rank):
             self._tell(event, loss=event.metrics["loss"])
             self._save(learner, "sft", event.step, last=event.step == self.recipe.sft_steps)
         publish(learner.network, learner.version, self.engine, self.probe)
@@ -217,9 +218,8 @@ class _Line:
         )  # fmt: skip
         if first == 0:
             await self._glance(0)
-        async for event in rl(
-            source, learner, self.engine, self.probe, first=first, rank=self.rank, max_lag=self.recipe.max_lag
-        ):
+        events = rl(source, learner, self.engine, self.probe, first=first, rank=self.rank, max_lag=self.recipe.max_lag)
+        async for event in timed(events, self.rank):
             self._tell(event, reward=event.metrics["reward"], recall=event.metrics["output_recall"])
             if event.step % EVERY == 0 and event.step < self.recipe.steps:
                 await self._glance(event.step)
