@@ -12,6 +12,9 @@ What a policy does wrong (broken JSON, an unknown tool, a full window) is no exc
 
 from __future__ import annotations
 
+PASSING = frozenset({408, 409, 429, 500, 502, 503, 504})
+"""HTTP statuses of a server that is busy or gone for a moment: what was asked is asked again, and only then an error."""
+
 
 class TriviumError(Exception):
     """The root of everything Trivium raises on purpose."""

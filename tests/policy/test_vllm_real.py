@@ -159,10 +159,10 @@ def test_episodes_are_learned_from_and_the_new_weights_spoken(url, exported):
     assert any(call.name == "search_corpus" for episode in episodes for call in episode.agent.calls)
     step = learner.learn(Batch([Group(task.id, episodes, [1.0, 0.0, 0.5, 0.0])]))
     assert step.metrics["gap_max"] < NEAR, "the logprobs on the trace are not the learner's"
-    before = policy.score(question(policy, 0))
+    before = policy.logprobs(question(policy, 0))
     assert publish(learner.network, 1, policy, question(policy, 0)) < TOLERANCE
     assert policy.digest() == learner.network.digest()
-    assert (policy.score(question(policy, 0)) - before).abs().max() > NEAR
+    assert (policy.logprobs(question(policy, 0)) - before).abs().max() > NEAR
 
 
 def test_an_update_in_mid_reply_is_exact_for_every_token(url, exported):

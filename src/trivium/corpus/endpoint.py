@@ -13,10 +13,9 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 
-from trivium.errors import InputError
+from trivium.errors import PASSING, InputError
 
 _TRIES = 4
-_PASSING = (408, 409, 429, 500, 502, 503, 504)
 
 
 class EndpointEmbedder:
@@ -70,7 +69,7 @@ class EndpointEmbedder:
                     return json.load(response)
             except HTTPError as error:
                 reason = f"{error.code} {error.read(200).decode(errors='replace')}"
-                if error.code not in _PASSING:
+                if error.code not in PASSING:
                     break
             except (OSError, HTTPException) as error:
                 reason = str(error)

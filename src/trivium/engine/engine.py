@@ -112,7 +112,7 @@ class Engine:
         return self.network.digest()
 
     @torch.inference_mode()
-    def score(self, tokens: Sequence[int]) -> torch.Tensor:
+    def logprobs(self, tokens: Sequence[int]) -> torch.Tensor:
         """Logprobs float32 [len - 1] of each token of a probe given those before it, as this engine computes them."""
         run = torch.tensor(list(tokens), device=self.cache.device)
         scratch = Cache(self.network.config, 1, len(tokens), self.cache.dtype, device=self.cache.device)

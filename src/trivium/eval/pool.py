@@ -24,7 +24,7 @@ class Pool:
 
     def values(self, name: str) -> list[float]:
         """One value per task, NaN where the score does not apply."""
-        return list(_together([_values(result, name) for result in self.results]).values())
+        return list(_together([result.values(name) for result in self.results]).values())
 
     def interval(self, name: str) -> Interval:
         return mean_interval(self.values(name))
@@ -54,20 +54,7 @@ class Pool:
     def _paired(self, other: Pool, name: str) -> list[dict[str, tuple[float, float]]]:
         if len(self.results) != len(other.results):
             raise InputError(f"{len(self.results)} runs cannot be paired with {len(other.results)}")
-        return [_pair(a, b, name) for a, b in zip(self.results, other.results, strict=True)]
-
-
-def _pair(ours: Result, theirs: Result, name: str) -> dict[str, tuple[float, float]]:
-    if set(ours.tasks) != set(theirs.tasks):
-        raise InputError(f"{ours.policy} and {theirs.policy} were measured on different tasks and cannot be paired")
-    mine, others = _values(ours, name), _values(theirs, name)
-    return {task: (mine[task], others[task]) for task in mine}
-
-
-def _values(result: Result, name: str) -> Values:
-    """Task -> value, NaN throughout where the result lacks the score."""
-    values = result.scores.get(name) or [float("nan")] * len(result.tasks)
-    return dict(zip(result.tasks, values, strict=True))
+        return [ours.paired(theirs, name) for ours, theirs in zip(self.results, other.results, strict=True)]
 
 
 def _together(runs: Sequence[Values]) -> Values:

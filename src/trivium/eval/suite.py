@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 
 from trivium.errors import InputError
-from trivium.eval.paired import Interval, mean, mean_interval, paired_interval
+from trivium.eval.paired import Interval, mean, mean_interval
 from trivium.harness import Harness, refuse_silence
 from trivium.policy import Policy
 from trivium.reward import Scorer, score
@@ -32,13 +32,21 @@ class Result:
     def interval(self, name: str) -> Interval:
         return mean_interval(self.scores[name])
 
-    def minus(self, other: Result, name: str) -> Interval:
-        """Paired: this policy's score less the other's, task by task. InputError unless both attempted the same tasks."""
+    def values(self, name: str) -> dict[str, float]:
+        """Task -> score, NaN throughout where there is no such score."""
+        known = self.scores.get(name) or [None] * len(self.tasks)
+        return dict(zip(self.tasks, np.asarray(known, float).tolist(), strict=True))  # None, as JSON has it, is NaN
+
+    def paired(self, other: Result, name: str) -> dict[str, tuple[float, float]]:
+        """Task -> this policy's score and the other's. InputError unless both attempted the same tasks."""
         if set(self.tasks) != set(other.tasks):
             raise InputError(f"{self.policy} and {other.policy} were measured on different tasks and cannot be paired")
-        ours = dict(zip(self.tasks, self.scores[name], strict=True))
-        theirs = dict(zip(other.tasks, other.scores[name], strict=True))
-        return paired_interval([ours[t] for t in self.tasks], [theirs[t] for t in self.tasks])
+        theirs = other.values(name)
+        return {task: (score, theirs[task]) for task, score in self.values(name).items()}
+
+    def minus(self, other: Result, name: str) -> Interval:
+        """Paired: this policy's score less the other's, task by task. Raises as `paired` does."""
+        return mean_interval([ours - theirs for ours, theirs in self.paired(other, name).values()])
 
     @classmethod
     def merge(cls, parts: Sequence[Result]) -> Result:

@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from trivium.errors import InputError, PolicyError, Unsupported
+from trivium.errors import PASSING, InputError, PolicyError, Unsupported
 from trivium.policy.base import Reply, View
 from trivium.policy.message import Message
 from trivium.policy.render import Renderer
@@ -16,7 +16,6 @@ from trivium.trace import Sampling
 
 WAIT = 1.0
 """Seconds before the second try; each further one waits twice as long."""
-_PASSING = {408, 409, 429, 500, 502, 503, 504}
 
 
 @dataclass(slots=True)
@@ -93,7 +92,7 @@ class Endpoint:
 def _passing(error: Exception) -> bool:
     """Worth another try: the server was busy or gone for a moment, not offended by what we asked."""
     status = getattr(error, "status_code", None)
-    return status in _PASSING or type(error).__name__ in {"APIConnectionError", "APITimeoutError"}
+    return status in PASSING or type(error).__name__ in {"APIConnectionError", "APITimeoutError"}
 
 
 def _wire(message: Message) -> Message:

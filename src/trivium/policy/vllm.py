@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from blake3 import blake3
 
-from trivium.errors import LawError, PolicyError, Unsupported
+from trivium.errors import PASSING, LawError, PolicyError, Unsupported
 from trivium.policy.base import Reply, View
 from trivium.policy.render import Renderer
 from trivium.trace import Sampling
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 WAIT = 1.0
 """Seconds before the second try; each further one waits twice as long."""
-_PASSING = {408, 409, 429, 500, 502, 503, 504}
 _EXTENSION = Path(__file__).with_name("vllm_server")
 
 
@@ -106,7 +105,7 @@ class Vllm:
             answer = await client.post("/inference/v1/generate", json=body)
         except httpx.TransportError as error:
             return None, f"{type(error).__name__} {error}".strip()
-        if answer.status_code in _PASSING:
+        if answer.status_code in PASSING:
             return None, _detail(answer)
         if answer.status_code != 200:
             raise PolicyError(f"{self.name}: vLLM at {self.url} refused: {_detail(answer)}")
@@ -176,7 +175,7 @@ class Vllm:
         """Of the tensors that the server really holds (law 10)."""
         return self._worker("trivium_digest")["digest"]
 
-    def score(self, tokens: Sequence[int]) -> torch.Tensor:
+    def logprobs(self, tokens: Sequence[int]) -> torch.Tensor:
         """Logprobs float32 [len - 1] of each token of a probe given those before it, as the server computes them."""
         import torch
 

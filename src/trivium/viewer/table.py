@@ -59,17 +59,6 @@ def _stacked(cell: str, style: str = "") -> Text:
     return Text(number, style).append(f"\n{interval}", "dim" if not style else "")
 
 
-def as_markdown(summary: Summary) -> str:
-    """The same table for a page; a difference whose interval excludes 0 is bold."""
-    header = _header(summary)
-    lines = [_line(header), _line(["---", *["---:"] * (len(header) - 1)])]
-    for metric in METRICS:
-        differences = [_paired(summary, pair, metric) for pair in _pairs(summary)]
-        said = [f"**{_difference(d)}**" if _colour(d) else _difference(d) for d in differences]
-        lines.append(_line([metric, *(_mean(summary, policy, metric) for policy in _policies(summary)), *said]))
-    return "\n".join(lines) + "\n"
-
-
 def _header(summary: Summary) -> list[str]:
     return ["metric", *(POLICIES[p] for p in _policies(summary)), *(PAIRED[p] for p in _pairs(summary))]
 
@@ -122,7 +111,3 @@ def _whole(interval: Sequence[float | None] | None) -> bool:
 def _known(value: float | None) -> bool:
     """Whether there is a number: neither None nor NaN."""
     return value is not None and value == value
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"

@@ -27,7 +27,7 @@ class Receiver(Protocol):
 
     def digest(self) -> str: ...
 
-    def score(self, tokens: Sequence[int]) -> torch.Tensor: ...
+    def logprobs(self, tokens: Sequence[int]) -> torch.Tensor: ...
 
 
 def publish(network: Network, version: int, receiver: Receiver, probe: Sequence[int]) -> float:
@@ -59,7 +59,7 @@ def _gap(receiver: Receiver, probe: Probe | None) -> float:
     """NaN counts as infinitely far."""
     if probe is None:
         return 0.0
-    gap = (receiver.score(probe.tokens).cpu() - torch.tensor(probe.logprobs)).abs().max().item()
+    gap = (receiver.logprobs(probe.tokens).cpu() - torch.tensor(probe.logprobs)).abs().max().item()
     return gap if gap == gap else math.inf
 
 

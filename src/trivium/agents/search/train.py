@@ -11,7 +11,7 @@ from typing import Any, Protocol, get_args, get_type_hints
 from trivium.agents.search.recipe import Parts, Search
 from trivium.engine import Engine
 from trivium.errors import InputError
-from trivium.eval import Result, evaluate, mean_interval
+from trivium.eval import Result, evaluate
 from trivium.fleet import Rank, launch
 from trivium.harness import refuse_silence
 from trivium.loops import Event, Run, rl, rollouts, sft, timed
@@ -354,18 +354,12 @@ def summarize(run: Run) -> dict[str, Any]:
     names = ["base", "sft", "sft_greedy", "rl", "rl_greedy", "expert"]
     found = {name: Result(**read_json(run.result(name))) for name in names if run.result(name).exists()}
     pairs = (("rl", "sft"), ("rl_greedy", "sft_greedy"))
-    paired = {f"{after}_minus_{before}": _paired(found[after], found[before]) for after, before in pairs}
+    paired = {f"{a}_minus_{b}": {name: list(found[a].minus(found[b], name)) for name in SHOWN} for a, b in pairs}
     known = {policy: result.means() for policy, result in found.items()}
     means = {policy: {name: known[policy].get(name) for name in SHOWN} for policy in found}
     intervals = {p: {name: list(r.interval(name)) for name in SHOWN if name in r.scores} for p, r in found.items()}
     tasks = len(found["rl"].tasks)
     return {**means, "intervals": intervals, "paired": paired, "tasks": tasks, "recipe": run.recipe()}
-
-
-def _paired(after: Result, before: Result) -> dict[str, list[float]]:
-    """Each metric as [mean, low, high]; NaN where no task has it on both sides."""
-    both = {name for name in SHOWN if name in after.scores and name in before.scores}
-    return {name: list(after.minus(before, name) if name in both else mean_interval([])) for name in SHOWN}
 
 
 def _warm_then_down(version: int, steps: int) -> float:
