@@ -116,7 +116,7 @@ def test_published_weights_are_checked_where_they_arrive(tiny_model, renderer):
     class Deaf:
         """Says yes and keeps the old weights, as a well-known server does."""
 
-        version, digest, score = 0, better.digest, engine.score
+        version, digest, logprobs = 0, better.digest, engine.logprobs
 
         def load(self, state, version):
             self.version = version
