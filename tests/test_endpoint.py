@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
 from collections.abc import Iterator
@@ -44,7 +45,8 @@ class Server(ThreadingHTTPServer):
 
     def __init__(self, *script: dict | int) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.script, self.asked, self.keys = list(script), [], []
+        self.script, self.asked, self.keys, self.counts = list(script), [], [], True
+        self.daemon_threads = True
 
     @property
     def url(self) -> str:
@@ -52,6 +54,7 @@ class Server(ThreadingHTTPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"  # connections are kept alive, as real servers keep them
     server: Server
 
     def do_POST(self) -> None:
@@ -60,6 +63,8 @@ class _Handler(BaseHTTPRequestHandler):
         answer = self.server.script.pop(0) if self.server.script else says("#1")
         status = answer if isinstance(answer, int) else 200
         body = {"error": {"message": f"status {status}"}} if isinstance(answer, int) else _completion(answer)
+        if not self.server.counts:
+            body.pop("usage", None)
         data = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -184,6 +189,30 @@ def test_the_spending_cap_stops_it(serve, renderer):
     (episode,) = attempt(policy)
     assert policy.spent == 300 and len(server.asked) == 3
     assert "spending cap of 300 tokens" in episode.agent.stop.detail
+
+
+def test_what_a_server_does_not_count_is_counted_here(serve, renderer):
+    server = serve(*[calls(("search_corpus", '{"query": "thing"}'))] * 9)
+    server.counts = False
+    policy = Endpoint(server.url, "m", renderer, max_spend=100)
+    (episode,) = attempt(policy)
+    assert "spending cap of 100 tokens" in episode.agent.stop.detail
+    (said,) = (span for span in episode.agent.segments[0].spans if span.kind == "sampled")
+    assert len(server.asked) == 1 and policy.spent > said.start
+
+
+def test_a_second_event_loop_is_spoken_in_too(serve, renderer, caplog):
+    policy = Endpoint(serve().url, "m", renderer, retries=0)
+    reasons = [episode.agent.stop.reason for _ in range(3) for episode in attempt(policy, times=2)]
+    gc.collect()
+    assert reasons == ["finished"] * 6 and not caplog.records
+
+
+@pytest.mark.parametrize("arguments", ["[" * 3000, "9" * 5000, '{"keep": ' + "[" * 3000], ids=["deep", "long", "deeper"])
+def test_a_degenerate_call_is_data_and_ends_nothing(serve, renderer, arguments):
+    server = serve(calls(("search_corpus", arguments)), says("#1"))
+    (episode,) = attempt(Endpoint(server.url, "m", renderer))
+    assert episode.agent.stop.reason in ("finished", "policy", "window") and len(server.asked) <= 2
 
 
 def test_a_missing_client_says_what_to_install(monkeypatch, renderer):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 
 import pytest
 
@@ -161,6 +162,22 @@ def test_options_that_cannot_be_honoured_are_refused_at_start(renderer):
 def test_a_missing_model_is_one_clear_error(tmp_path):
     with pytest.raises(InputError, match="no model at"):
         Renderer.load(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("name", "harm"),
+    [
+        ("tokenizer.json", "{}"),
+        ("tokenizer.json", "[]"),
+        ("tokenizer.json", '{"version": "9.0"}'),
+        ("tokenizer_config.json", "[]"),
+    ],
+)
+def test_a_torn_tokenizer_is_one_error_that_names_the_folder(tiny_model, tmp_path, name, harm):
+    shutil.copytree(tiny_model, tmp_path / "net")
+    (tmp_path / "net" / name).write_text(harm)
+    with pytest.raises(InputError, match="no model at .*net"):
+        Renderer.load(tmp_path / "net")
 
 
 def test_a_policy_error_is_no_tool_error():

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from trivium.clock import SimulatedClock
 from trivium.errors import InputError
 from trivium.loops import rl, rollouts
+from trivium.loops.reinforce import together
 from trivium.loops.simulated import SimulatedEngine, SimulatedHarness, SimulatedLearner, publishing
 from trivium.trace import Store, Task
 
 TASKS = [Task("a", "?"), Task("b", "?")]
 
 
-def run(scores, store=None, tasks=TASKS):
+def run(scores, store=None, tasks=TASKS, **options):
     async def judge(episode):
         return scores(episode)
 
     async def main():
-        engine = SimulatedEngine(lambda stream: 1.0)
-        source = rollouts(SimulatedHarness(), tasks, engine, lambda step: judge, groups=1, size=2, steps=2, store=store)
+        engine, asked = SimulatedEngine(lambda stream: 1.0), {"groups": 1, "size": 2, "steps": 2, "store": store, **options}
+        source = rollouts(SimulatedHarness(), tasks, engine, lambda step: judge, **asked)
         return [event.metrics async for event in rl(source, SimulatedLearner(), engine, (), publish=publishing(0.1))]
 
     return SimulatedClock().run(main())
@@ -46,3 +49,54 @@ def test_a_reward_that_is_no_number_is_refused_before_anything_is_kept(tmp_path)
 def test_no_tasks_are_named():
     with pytest.raises(InputError, match="no tasks"):
         run(lambda episode: {"reward": 1.0}, tasks=[])
+
+
+@pytest.mark.parametrize("said", [None, {"reward": None}, {"reward": "1"}, {"reward": 1.0, "f1": None}, 1.0], ids=str)
+def test_scores_are_numbers_by_name(said, recwarn):
+    with pytest.raises(InputError, match="the scorer judge gives"):
+        run(lambda episode: said)
+    assert not recwarn.list
+
+
+def test_of_many_that_fail_alike_one_error_is_raised_and_none_is_left_behind(caplog):
+    with pytest.raises(InputError, match="no reward, only score"):
+        run(lambda episode: {"score": 1.0})
+    gc.collect()
+    assert "never retrieved" not in caplog.text
+
+
+def test_a_store_of_another_run_is_refused_and_a_tuple_in_a_task_is_no_other_task(tmp_path):
+    spoken = []
+
+    def scores(episode):
+        spoken.append(episode.id)
+        return {"reward": float(episode.sample)}
+
+    tasks = [Task(id, "?", {"gold": ("a", "b")}) for id in "ab"]
+    run(scores, Store(tmp_path / "episodes.db"), tasks)
+    assert len(spoken) == 4
+    run(scores, Store(tmp_path / "episodes.db"), tasks)
+    assert len(spoken) == 4, "kept, and learned from again"
+    with pytest.raises(InputError, match="of another run"):
+        run(scores, Store(tmp_path / "episodes.db"), tasks, seed=1)
+    with pytest.raises(InputError, match="of another run"):
+        run(scores, Store(tmp_path / "episodes.db"), TASKS)
+
+
+def test_a_rank_counts_as_many_times_as_it_has_episodes():
+    class Two:
+        size = 2
+
+        def gather(self, mine):
+            return [mine, ({"f1": 0.0, "episodes_lost": 1}, 16)]
+
+    assert together(Two(), {"f1": 1.0, "late": 2.0, "episodes_lost": 1}, 8) == {
+        "f1": pytest.approx(1 / 3), "late": 2.0, "episodes_lost": 2.0, "episodes_rerun": 0.0, "episodes_overtaken": 0.0,
+        "episodes_dropped": 0.0, "publish_failed": 0.0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("none", ["groups", "size", "slots"])
+def test_a_step_has_something_in_it(none):
+    with pytest.raises(InputError, match="at least 1"):
+        run(lambda episode: {"reward": 1.0}, **{none: 0})

@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, Gemma2Config, GptOssConfig, LlamaConfig, MistralConfig
 
@@ -139,6 +140,35 @@ def test_a_torn_file_is_an_error_that_names_the_folder(tmp_path, name, harm):
     (tmp_path / "net" / name).write_bytes(harm)
     with pytest.raises(CorruptError, match="net does not load"):
         Network.load(tmp_path / "net")
+
+
+@pytest.mark.parametrize("harm", [{"hidden_size": "32"}, {"num_attention_heads": 0}, {"model_type": 5}, 5, []], ids=str)
+def test_a_config_that_is_none_is_an_error_that_names_the_folder(tmp_path, harm):
+    network().save(tmp_path / "net")
+    file = tmp_path / "net" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **harm} if isinstance(harm, dict) else harm))
+    with pytest.raises(CorruptError, match="net does not load"):
+        Network.load(tmp_path / "net")
+
+
+def test_weights_that_are_no_numbers_are_named(tmp_path):
+    network().save(tmp_path / "net")
+    file = tmp_path / "net" / "model.safetensors"
+    save_file({name: torch.full_like(value, torch.nan) for name, value in load_file(file).items()}, file, {"format": "pt"})
+    with pytest.raises(CorruptError, match="NaN"):
+        Network.load(tmp_path / "net")
+
+
+def test_a_full_disk_is_an_oserror_and_leaves_no_folder(tmp_path, monkeypatch):
+    net = network()
+
+    def full(*_, **__):
+        raise SafetensorError("No space left on device")
+
+    monkeypatch.setattr(net.model, "save_pretrained", full)
+    with pytest.raises(OSError, match="No space left"):
+        net.save(tmp_path / "net")
+    assert not list(tmp_path.iterdir())
 
 
 def test_no_network_there(tmp_path):

@@ -6,9 +6,12 @@ import asyncio
 import math
 from functools import partial
 
+import httpx
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
+from safetensors import SafetensorError
 
 from tests.laws.walks import TASK, search_corpus
 from trivium.errors import LawError, PolicyError, Unsupported
@@ -109,8 +112,6 @@ def test_truncation_is_refused_by_name(serve, renderer, option):
 
 
 def test_a_server_that_is_no_vllm_is_an_error_and_no_bug(serve, renderer, monkeypatch):
-    import httpx
-
     policy = Vllm(serve().url, renderer=renderer)
     for answer in ({"text": "<html>a proxy's page</html>"}, {"json": {"choices": []}}, {"json": ["?"]}):
         request = httpx.Request("POST", policy.url)
@@ -120,6 +121,42 @@ def test_a_server_that_is_no_vllm_is_an_error_and_no_bug(serve, renderer, monkey
         with pytest.raises(PolicyError, match="not as vLLM does"):
             said(policy, Sampling(max_tokens=2))
         monkeypatch.undo()
+
+
+@pytest.mark.parametrize("body", [{}, [], {"results": []}, {"results": [None]}, None], ids=str)
+def test_another_server_of_json_is_an_error_at_start(monkeypatch, renderer, body):
+    there = httpx.MockTransport(lambda request: httpx.Response(200, json=body))
+    monkeypatch.setattr(httpx, "Client", partial(httpx.Client, transport=there))
+    with pytest.raises(PolicyError, match="not as vLLM does"):
+        Vllm("http://127.0.0.1:1", renderer=renderer)
+
+
+@pytest.mark.parametrize(
+    "lacks",
+    [{"token_ids": ...}, {"logprobs": [-1, -1]}, {"logprobs": {"content": [{"logprob": -1.0}]}}, {"weight_versions": [{}]}],
+    ids=str,
+)
+def test_half_a_reply_ends_one_thread_and_not_the_run(monkeypatch, serve, renderer, lacks):
+    policy = Vllm(serve().url, renderer=renderer)
+    content = [{"token_id": 5, "logprob": -1.0}]
+    span = {"version": "0", "start": 0, "end": 1}
+    choice = {"token_ids": [5], "logprobs": {"content": content}, "weight_versions": [span], "finish_reason": "length", **lacks}
+    choice = {name: value for name, value in choice.items() if value is not ...}
+    there = httpx.MockTransport(lambda request: httpx.Response(200, json={"choices": [choice]}))
+    monkeypatch.setattr(httpx, "AsyncClient", partial(httpx.AsyncClient, transport=there))
+    with pytest.raises(PolicyError, match="not as vLLM does"):
+        said(policy, Sampling(max_tokens=1))
+
+
+def test_a_full_disk_is_an_oserror_and_leaves_nothing_behind(monkeypatch, serve, renderer, states, tmp_path):
+    def full(*_, **__):
+        raise SafetensorError("No space left on device")
+
+    monkeypatch.setattr(safetensors.torch, "save_file", full)
+    policy = Vllm(serve().url, renderer=renderer, folder=tmp_path)
+    with pytest.raises(OSError, match="No space left"):
+        policy.load(states[1], 1)
+    assert not list(tmp_path.iterdir()) and policy.version == 0
 
 
 def test_what_does_not_fit_is_not_sent(serve, renderer):

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import math
 import random
+import threading
 
 import numpy as np
 import pytest
@@ -270,3 +271,59 @@ def test_shared_prefixes_are_told_once():
 def row(tokens: list[int], temperature: float = 1.0) -> Row:
     nothing = np.zeros(len(tokens))
     return Row("e", "agent", 0, np.array(tokens, np.int32), nothing > 0, nothing, nothing, temperature)
+
+
+def test_a_step_that_broke_half_way_leaves_nothing_to_the_next(monkeypatch):
+    whole, torn = (Learner(network(), DrGRPO(), 1e-2, micro_tokens=4, share=False) for _ in range(2))
+    batch, other = Batch(groups()), Batch(groups(seed=1))
+    backward, done = torn._backward, []
+
+    def breaks(*arguments):
+        if done:
+            raise torch.OutOfMemoryError("no memory left")
+        done.append(backward(*arguments))
+
+    monkeypatch.setattr(torn, "_backward", breaks)
+    with pytest.raises(torch.OutOfMemoryError):
+        torn.learn(other)
+    monkeypatch.undo()
+    assert torn.learn(batch).metrics["grad_norm"] == whole.learn(batch).metrics["grad_norm"]
+    assert torn.network.digest() == whole.network.digest()
+
+
+def test_a_cancelled_step_ends_before_the_next_begins(monkeypatch):
+    student, batch = Learner(network(), DrGRPO(), 1e-2), Batch(groups())
+    learn, going, go_on, most = student._learn, [], threading.Event(), []
+
+    def watched(batch):
+        going.append(1)
+        most.append(len(going))
+        go_on.wait(30)
+        made = learn(batch)
+        going.pop()
+        return made
+
+    monkeypatch.setattr(student, "_learn", watched)
+
+    async def main():
+        first = asyncio.create_task(student.step(batch))
+        while not going:
+            await asyncio.sleep(0.001)
+        first.cancel()
+        second = asyncio.create_task(student.step(batch))
+        await asyncio.sleep(0.05)
+        go_on.set()
+        return await second
+
+    assert asyncio.run(main()).version == 2 and most == [1, 1]
+
+
+def test_episodes_of_others_are_refused_by_name():
+    with pytest.raises(InputError, match=r"learns from \['solver'\], these are by \['agent'\]"):
+        Learner(network(), DrGRPO(), 1e-2, policies={"solver"}).learn(Batch(groups()))
+
+
+def test_a_network_is_no_reference_for_itself():
+    net = network()
+    with pytest.raises(InputError, match="load it twice"):
+        Learner(net, Composer2(kl=0.1), 1e-2, reference=net)

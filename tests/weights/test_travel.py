@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import signal
 import socket
@@ -119,6 +120,17 @@ def test_a_path_that_is_no_folder_is_named_and_reading_makes_none(tmp_path):
         Subscriber(tmp_path / "file" / "weights")
     assert Subscriber(tmp_path / "mistyped").sync() is None
     assert not (tmp_path / "mistyped").exists()
+
+
+@pytest.mark.parametrize("url", ["file://weights", "file://data/weights", "file:weights"])
+def test_a_url_without_a_path_from_the_root_is_refused(url, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="file:///FOLDER"):
+        Publisher(url)
+    for sound in ("file:///tmp/a%20b#c", "file://localhost/tmp/a b#c"):
+        assert Subscriber(sound).objects.place.path == Path("/tmp/a b#c")
+    with pytest.raises(InputError, match="finite"):
+        Subscriber(tmp_path / "weights", seconds=math.inf)
 
 
 def test_a_full_version_can_be_asked_for(url):

@@ -54,7 +54,7 @@ class Context:
         if reply.message is not None:
             try:
                 tokens = self.renderer.reply(reply.message)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
+            except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
                 raise PolicyError(f"the policy said what is no message: {type(error).__name__}: {error}") from error
             self.segment.speak(tokens, (), [version] * len(tokens))
         else:

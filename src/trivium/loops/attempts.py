@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from trivium.errors import InputError, PolicyError
 from trivium.harness import Harness
 from trivium.policy import Policy
@@ -41,9 +43,9 @@ class Flight:
     def landed(self) -> list[list[Scored]]:
         """What came of each task, in order. Raises what an attempt raised, and PolicyError where the policy could speak to the
         end in none; those that were overtaken say nothing of it."""
-        for attempt in self.attempts:
-            if not attempt.cancelled() and attempt.exception():
-                raise attempt.exception()
+        errors = [attempt.exception() for attempt in self.attempts if not attempt.cancelled()]
+        for error in filter(None, errors):
+            raise error
         found = [(None, {}) if attempt.cancelled() else attempt.result() for attempt in self.attempts]
         episodes = [episode for episode, _ in found if episode]
         if not episodes and self.overtaken < len(found):
@@ -76,15 +78,19 @@ class Attempts:
 
     def kept(self, step: int, tasks: Sequence[Task], store: Store) -> list[list[Scored]]:
         """What the store has of a step that this run has made before, task by task: a run that was killed learns from it
-        again. Empty where it has none of it: a rank's share of a step is written whole."""
+        again. Empty where it has none of it: a rank's share of a step is written whole. InputError where what it has under
+        these ids was made with another seed or another task: facts do not change, so ours would find no place there."""
         stored = {episode.id: episode for episode in store.select(prefix=f"rl/{step}/")}
         wanted = [[stored.get(identity(step, task, sample)) for sample in range(self.size)] for task in tasks]
-        ours = [[e for e in part if e and self._ours(e, step, task)] for part, task in zip(wanted, tasks, strict=True)]
-        found = [[(e, {s.name: s.value for s in store.scores(e.id)}) for e in part] for part in ours]
+        for part, task in zip(wanted, tasks, strict=True):
+            if foreign := [e.id for e in part if e and not self._ours(e, step, task)]:
+                raise InputError(f"{store.url} has {foreign[0]} of another run, by its seed or its task: give this one its own")
+        found = [[(e, {s.name: s.value for s in store.scores(e.id)}) for e in part if e] for part in wanted]
         return found if any(found) else []
 
     def _ours(self, episode: Episode, step: int, task: Task) -> bool:
-        return episode.seed == self._stream(step) and episode.task == task
+        kept = [msgspec.msgpack.encode(each) for each in (episode.task, task)]  # in a store a tuple has become a list
+        return episode.seed == self._stream(step) and kept[0] == kept[1]
 
     def _stream(self, step: int) -> int:
         return self.seed * 1_000_003 + step

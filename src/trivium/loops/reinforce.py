@@ -26,7 +26,7 @@ from trivium.loops.attempts import Attempts, Flight, Scored
 from trivium.loops.run import Event
 from trivium.loops.staleness import fresh
 from trivium.policy import Policy
-from trivium.reward import Scorer, opinions
+from trivium.reward import Scorer, named, opinions
 from trivium.trace import Sampling, Store, Task
 from trivium.train import Batch, Group, Learner
 
@@ -72,13 +72,16 @@ async def rollouts(
     share of a step unless given), older steps first. Steps come in order; the slow episodes of the first are overtaken when
     `max_lag` whole steps wait behind them: cancelled and counted. An attempt has `seconds`; one that a dead policy or the
     deadline ended is begun anew, up to three times, and then left out of its group, counted. Raises PolicyError when
-    the policy could speak to the end in no attempt of a step, InputError where a task stands in one step twice. `rl`'s
+    the policy could speak to the end in no attempt of a step, InputError where a task stands in one step twice, where the
+    scorer gives no number called reward, and where `store` has these ids from another run. `rl`'s
     `deadline` for a batch is to hold four times `seconds` and the pauses between: then a hung attempt is lost and not the run.
     """
     if not tasks:
         raise InputError("there are no tasks to attempt")
     if max_lag < 0:
         raise InputError(f"max_lag counts versions: 0 or more, not {max_lag}")
+    if min(groups, size, 1 if slots is None else slots) < 1:
+        raise InputError(f"groups, size and slots are at least 1, not {groups}, {size}, {slots}")
     asked = partial(chosen, tasks, groups, rank)
     most = slots or max(1, size * len(rank.share(range(groups))))
     attempts = Attempts(harness, engine, size, seed, sampling, asyncio.Semaphore(most), seconds)
@@ -134,8 +137,7 @@ def _landed(flight: Flight, size: int, store: Store | None):
     made = _yielded(found, size, numbers | {"rollout_seconds": seconds})  # refuses a reward that is none, before it is kept
     if store:
         every = [pair for part in found for pair in part]
-        named = getattr(flight.scorer, "__name__", type(flight.scorer).__name__)
-        store.write([e for e, _ in every], [s for e, scores in every for s in opinions(e.id, scores, named)])
+        store.write([e for e, _ in every], [s for e, scores in every for s in opinions(e.id, scores, named(flight.scorer))])
     return made
 
 
@@ -186,7 +188,7 @@ async def rl(
             if batch is None:
                 return
             groups, scores = batch
-            began = now()
+            began, attempted = now(), sum(len(group.episodes) for group in groups)
             groups, dropped = fresh(groups, learner.version, max_lag, learner.policies)
             stale = stale + 1 if dropped and not groups else 0
             if stale > STALE:
@@ -196,7 +198,7 @@ async def rl(
             done = await in_time(learner.step(Batch(groups)), deadline, f"the learner's step {step}")
             published, why = await _publish(publish, learner, done.version, engine, probe, publish_seconds)
             seconds = {"learn_seconds": now() - began, "wait_seconds": began - asked}
-            scores = await _together(rank, {**scores, "episodes_dropped": dropped, **published})
+            scores = await _together(rank, {**scores, "episodes_dropped": dropped, **published}, attempted)
             step += 1
             yield Event("rl", step, {**scores, **done.metrics, **seconds})
     finally:
@@ -225,23 +227,27 @@ async def in_time(awaited: Awaitable, seconds: float, what: str) -> Any:
         raise
 
 
-async def _together(rank: Rank, scores: dict[str, float]) -> dict[str, float]:
+async def _together(rank: Rank, scores: dict[str, float], episodes: int) -> dict[str, float]:
     """Off the event loop where it waits for others, so that this rank's episodes go on."""
-    return together(rank, scores) if rank.size == 1 else await asyncio.to_thread(together, rank, scores)
+    if rank.size == 1:
+        return together(rank, scores, episodes)
+    return await asyncio.to_thread(together, rank, scores, episodes)
 
 
-def means(scores: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The mean of each named score over the episodes that have it; NaN is to have none."""
-    known: dict[str, list[float]] = {}
-    for name, value in (pair for found in scores for pair in found.items()):
-        if value == value:
-            known.setdefault(name, []).append(value)
-    return {name: float(np.mean(known[name])) for name in sorted(known)}
+def means(scores: Sequence[dict[str, float]], weights: Sequence[int] = ()) -> dict[str, float]:
+    """The mean of each named score over the episodes (or ranks, with `weights`) that have it; NaN is to have none."""
+    known: dict[str, list[tuple[float, int]]] = {}
+    for found, weight in zip(scores, weights or [1] * len(scores), strict=True):
+        for name, value in found.items():
+            if value == value:
+                known.setdefault(name, []).append((value, weight))
+    return {name: float(np.average([v for v, _ in known[name]], weights=[w for _, w in known[name]])) for name in sorted(known)}
 
 
-def together(rank: Rank, scores: dict[str, float]) -> dict[str, float]:
-    """Every rank's means as one, and counts summed."""
-    every = rank.gather(scores)
+def together(rank: Rank, scores: dict[str, float], episodes: int) -> dict[str, float]:
+    """Every rank's means as one, each rank counting as its number of episodes (at least one), and counts summed."""
+    said = rank.gather((scores, max(1, episodes)))
+    every = [scores for scores, _ in said]
     counted = {name: float(sum(found[name] for found in every if name in found)) for name in COUNTS}
     gaps = [found["publish_gap"] for found in every if "publish_gap" in found]
-    return {**means(every), **counted, **({"publish_gap": max(gaps)} if gaps else {})}
+    return {**means(every, [episodes for _, episodes in said]), **counted, **({"publish_gap": max(gaps)} if gaps else {})}

@@ -24,7 +24,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from trivium import files
 from trivium.errors import CorruptError, InputError
@@ -44,7 +44,7 @@ class Run:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._held: BinaryIO | None = None
+        self._held: int | None = None
 
     @classmethod
     def begin(cls, folder: str | Path, recipe: dict[str, Any]) -> Run:
@@ -53,19 +53,25 @@ class Run:
         run = cls(folder)
         run.check(recipe)
         run.folder.mkdir(parents=True, exist_ok=True)
-        if not (run.folder / "recipe.json").exists():
-            write_json(run.folder / "recipe.json", recipe)
         run._hold()
+        try:
+            run.check(recipe)  # again: another may have begun meanwhile
+            if not (run.folder / "recipe.json").exists():
+                write_json(run.folder / "recipe.json", recipe)
+        except BaseException:
+            run.close()
+            raise
         return run
 
     def close(self) -> None:
         """Let others go on with it."""
-        if self._held:
-            self._held.close()
+        if self._held is not None:
+            os.close(self._held)
+            self._held = None
 
     def _hold(self) -> None:
-        """Keep others from writing here, where the file system has locks. Raises InputError."""
-        self._held = open(self.folder / "recipe.json", "rb")  # noqa: SIM115  (open as long as we live)
+        """Keep others from writing here, where the file system has locks: on the folder, which nothing replaces. InputError."""
+        self._held = os.open(self.folder, os.O_RDONLY)
         try:
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

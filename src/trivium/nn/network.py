@@ -18,10 +18,10 @@ from typing import Protocol
 import blake3
 import torch
 import torch.distributed as dist
-from safetensors import SafetensorError
 from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
+from trivium import files
 from trivium.errors import CorruptError, InputError, Unsupported
 from trivium.nn.logprobs import logprobs
 from trivium.nn.lora import merged
@@ -80,7 +80,8 @@ class Network(torch.nn.Module):
     def load(cls, path: str | Path, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Network:
         """The network in a Hugging Face folder, or of that name on the hub.
 
-        Raises InputError if there is no such network, CorruptError if weights are missing, Unsupported as above.
+        Raises InputError if there is no such network, CorruptError if its files are torn or weights are missing or not finite,
+        Unsupported as above.
         """
         folder = _folder(path)
         try:
@@ -89,8 +90,10 @@ class Network(torch.nn.Module):
                 model, info = AutoModelForCausalLM.from_pretrained(
                     folder, dtype=dtype, attn_implementation="trivium", output_loading_info=True
                 )
-        except (OSError, RuntimeError, ValueError, SafetensorError) as error:
-            raise CorruptError(f"the network in {folder} does not load: {error}") from error
+        except Unsupported:
+            raise
+        except Exception as error:  # there are as many ways to be no network as fields in its files
+            raise CorruptError(f"the network in {folder} does not load: {type(error).__name__}: {error}") from error
         if bad := sorted(info["missing_keys"]) + sorted(str(key) for key in info["mismatched_keys"]):
             raise CorruptError(f"the weights in {folder} lack {bad[0]} and {len(bad) - 1} more")
         network = cls.__new__(cls)
@@ -212,7 +215,7 @@ class Network(torch.nn.Module):
 
     def _write(self, folder: Path, state: dict[str, torch.Tensor], dtype: torch.dtype | None) -> None:
         cast = {name: value.to(dtype or value.dtype) for name, value in state.items()}
-        with _quiet():
+        with _quiet(), files.full_disk():
             self.model.save_pretrained(folder, state_dict=cast)
         config = copy.deepcopy(self.config)
         config.dtype = dtype or config.dtype
@@ -280,6 +283,8 @@ def _check_forward(network: Network) -> None:
     theirs = network.model(
         input_ids=tokens[None], position_ids=positions[None], attention_mask=_NO_MASK, use_cache=False, view=Packed([4])
     ).logits[0]
+    if not torch.isfinite(theirs).all():
+        raise CorruptError(f"the weights of this {kind} give logits that are not finite: they hold NaN, or numbers too large")
     if not torch.allclose(ours, theirs.to(ours.dtype), rtol=1e-2, atol=1e-3):
         raise Unsupported(f"{kind} caps, scales or shifts its logits after the output projection; a Network does not")
 

@@ -20,7 +20,8 @@ WAIT = 1.0
 
 @dataclass(slots=True)
 class Endpoint:
-    """A model behind `base_url`. No request is begun once `max_spend` tokens (prompts and completions) are used.
+    """A model behind `base_url`. No request is begun once `max_spend` tokens (prompts and completions) are used: as the
+    server counts them, or our renderer where it does not say.
 
     Passing failures are tried again up to `retries` times, waiting WAIT, 2 WAIT, 4 WAIT, ... with jitter.
     """
@@ -35,7 +36,7 @@ class Endpoint:
     name: str = "endpoint"
     version: int = 0
     spent: int = 0
-    _client: Any = field(default=None, repr=False)
+    _client: tuple[Any, Any] | None = field(default=None, repr=False)
 
     async def speak(self, view: View, sampling: Sampling) -> Reply:
         """Raises PolicyError when the cap is reached, the server stays dead, or it refuses the request; Unsupported for
@@ -47,7 +48,7 @@ class Endpoint:
         client = self._open()
         for attempt in range(self.retries + 1):
             try:
-                return self._reply(await self._ask(client, view, sampling))
+                return self._reply(await self._ask(client, view, sampling), view)
             except Exception as error:  # the SDK's tree of errors moved between its versions; we read only `status_code`
                 if not _passing(error) or attempt == self.retries:
                     raise PolicyError(f"{self.name} at {self.base_url}: {error}") from error
@@ -66,18 +67,19 @@ class Endpoint:
             timeout=self.timeout,
         )
 
-    def _open(self):
-        if self._client is None:
+    def _open(self) -> Any:
+        """One client for each event loop: its connections live there."""
+        loop = asyncio.get_running_loop()
+        if self._client is None or self._client[0] is not loop:
             try:
-                from openai import AsyncOpenAI
+                from openai import AsyncOpenAI, DefaultAsyncHttpxClient
             except ImportError as error:
                 raise InputError("an Endpoint needs the OpenAI client: pip install 'trivium[endpoint]'") from error
-            self._client = AsyncOpenAI(base_url=self.base_url, api_key=self.api_key, max_retries=0)
-        return self._client
+            http = DefaultAsyncHttpxClient()  # its own would close itself in whatever loop then runs, and complain
+            self._client = loop, AsyncOpenAI(base_url=self.base_url, api_key=self.api_key, max_retries=0, http_client=http)
+        return self._client[1]
 
-    def _reply(self, completion: Any) -> Reply:
-        if completion.usage:
-            self.spent += completion.usage.total_tokens
+    def _reply(self, completion: Any, view: View) -> Reply:
         choice = completion.choices[0]
         said = choice.message
         message: Message = {"role": "assistant", "content": said.content or ""}
@@ -86,7 +88,11 @@ class Endpoint:
                 {"id": c.id, "type": "function", "function": {"name": c.function.name, "arguments": c.function.arguments}}
                 for c in said.tool_calls
             ]
+        self.spent += completion.usage.total_tokens if completion.usage else self._counted(view, message)
         return Reply(message=message, complete=choice.finish_reason in ("stop", "tool_calls", None))
+
+    def _counted(self, view: View, message: Message) -> int:
+        return len(view.tokens) + len(self.renderer.encode(json.dumps(message, ensure_ascii=False)))
 
 
 def _passing(error: Exception) -> bool:

@@ -141,8 +141,8 @@ def load_tokenizer(model: str | Path):
 
     try:
         return AutoTokenizer.from_pretrained(str(model))
-    except (OSError, ValueError, json.JSONDecodeError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except Exception as error:  # there are as many ways to be no tokenizer as fields in its files
+        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
         raise InputError(f"no model at {str(model)!r}: give a folder with config.json and tokenizer.json ({reason})") from error
 
 
@@ -152,7 +152,7 @@ def _model_type(model: str | Path) -> str:
 
     try:
         return AutoConfig.from_pretrained(str(model)).model_type
-    except (OSError, ValueError):
+    except Exception:  # what is no configuration is the network's to refuse
         return ""
 
 
@@ -176,7 +176,7 @@ def _readable(message: Message) -> Message:
 def _loads(text: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         return text  # broken JSON stays broken: the policy's own doing, and its error to see
 
 

@@ -12,12 +12,14 @@ import asyncio
 import os
 import random
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from blake3 import blake3
 
+from trivium import files
 from trivium.errors import PASSING, LawError, PolicyError, Unsupported
 from trivium.policy.base import Reply, View
 from trivium.policy.render import Renderer
@@ -71,10 +73,11 @@ class Vllm:
         self.url, self.name, self.slots, self.retries, self.timeout = url.rstrip("/"), name, slots, retries, timeout
         self.folder = Path(folder or tempfile.gettempdir())
         self._open: tuple[Any, Any, asyncio.Semaphore] | None = None
-        found = self._inspect()
-        self.context, self.dtype = found["context"], found["dtype"]
-        self.renderer = renderer or Renderer.load(found["folder"])
-        self.version = self._adopt()
+        with self._understood():
+            found = self._inspect()
+            self.context, self.dtype, model = found["context"], found["dtype"], found["folder"]
+            self.version = self._adopt()
+        self.renderer = renderer or Renderer.load(model)
 
     async def speak(self, view: View, sampling: Sampling) -> Reply:
         """One reply. Raises PolicyError when view and reply do not fit the server's context, the server stays dead or
@@ -92,7 +95,8 @@ class Vllm:
             for attempt in range(self.retries + 1):
                 choice, why = await self._ask(client, body)
                 if choice is not None:
-                    return self._reply(choice, sampling.max_tokens)
+                    with self._understood():
+                        return self._reply(choice, sampling.max_tokens)
                 if attempt < self.retries:
                     await asyncio.sleep(WAIT * 2**attempt * (1 + random.random() / 4))
         raise PolicyError(f"{self.name}: vLLM at {self.url} did not answer {self.retries + 1} times, at last: {why}")
@@ -109,11 +113,9 @@ class Vllm:
             return None, _detail(answer)
         if answer.status_code != 200:
             raise PolicyError(f"{self.name}: vLLM at {self.url} refused: {_detail(answer)}")
-        try:
+        with self._understood(answer):
             choice = answer.json()["choices"][0]
             aborted = choice["finish_reason"] == "abort"
-        except (ValueError, LookupError, TypeError) as error:
-            raise PolicyError(f"{self.name}: {self.url} answers, but not as vLLM does: {_detail(answer)}") from error
         return (None, "somebody aborted the request") if aborted else (choice, "")
 
     def _reply(self, choice: Mapping[str, Any], most: int) -> Reply:
@@ -180,8 +182,10 @@ class Vllm:
         import torch
 
         body = {"token_ids": list(tokens), "sampling_params": {"max_tokens": 1, "prompt_logprobs": 0, "detokenize": False}}
-        told = self._control("/inference/v1/generate", body)["prompt_logprobs"]
-        return torch.tensor([one[str(token)]["logprob"] for one, token in zip(told[1:], tokens[1:], strict=True)])
+        said = self._control("/inference/v1/generate", body)
+        with self._understood():
+            told = zip(said["prompt_logprobs"][1:], tokens[1:], strict=True)
+            return torch.tensor([one[str(token)]["logprob"] for one, token in told])
 
     def _client(self) -> tuple[Any, asyncio.Semaphore]:
         """One client for each event loop: its connections live there."""
@@ -230,11 +234,12 @@ class Vllm:
         self._control("/update_weight_version", {"new_version": label})
 
     def _worker(self, method: str, *arguments: str, missing: str = "") -> dict[str, Any]:
-        results = self._control("/collective_rpc", {"method": method, "args": arguments}, missing=missing)["results"]
-        for result in results:
-            if "error" in result:
-                raise PolicyError(f"vLLM at {self.url} did not do {method}: {result['error']}")
-        return results[0]
+        said = self._control("/collective_rpc", {"method": method, "args": arguments}, missing=missing)
+        with self._understood():
+            for result in said["results"]:
+                if "error" in result:
+                    raise PolicyError(f"vLLM at {self.url} did not do {method}: {result['error']}")
+            return said["results"][0]
 
     def _control(self, path: str, body: Mapping[str, Any] | None = None, *, get: bool = False, missing: str = "") -> Any:
         """One blocking call, from a new connection. `missing` is what a server lacks that refuses it."""
@@ -249,10 +254,17 @@ class Vllm:
             if missing:
                 self._refuse(missing)
             raise PolicyError(f"vLLM at {self.url}{path} refused: {_detail(answer)}")
-        try:
+        with self._understood(answer):
             return answer.json()
-        except ValueError as error:
-            raise PolicyError(f"{self.url}{path} answers, but not as vLLM does: {_detail(answer)}") from error
+
+    @contextmanager
+    def _understood(self, answer: Any = None) -> Iterator[None]:
+        """PolicyError for an answer that lacks what is read from it inside."""
+        try:
+            yield
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            said = _detail(answer) if answer is not None else f"{type(error).__name__} {error}"
+            raise PolicyError(f"{self.name}: {self.url} answers, but not as vLLM does: {said}") from error
 
     def _refuse(self, missing: str) -> None:
         raise Unsupported(f"vLLM at {self.url} was started without {missing}; docs/vllm.md has the command")
@@ -262,8 +274,13 @@ class Vllm:
 
         handle, path = tempfile.mkstemp(prefix=f"trivium-{version}-", suffix=".safetensors", dir=self.folder)
         os.close(handle)
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, path)
-        Path(path).chmod(0o644)
+        try:
+            with files.full_disk():
+                save_file({name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}, path)
+            Path(path).chmod(0o644)
+        except BaseException:
+            Path(path).unlink()
+            raise
         return Path(path)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, SupportsFloat
 
 from trivium.errors import InputError
 from trivium.trace import Episode, Score
@@ -13,8 +14,19 @@ Scorer = Callable[[Episode], Awaitable[Mapping[str, float]]]
 
 
 async def score(episodes: Sequence[Episode], scorer: Scorer) -> list[dict[str, float]]:
-    """The scores of each episode, all asked for at once."""
-    return [dict(found) for found in await asyncio.gather(*(scorer(episode) for episode in episodes))]
+    """The scores of each episode, all asked for at once. InputError for what is no mapping of names to numbers."""
+    return [_numbers(found, scorer) for found in await asyncio.gather(*(scorer(episode) for episode in episodes))]
+
+
+def _numbers(found: Any, scorer: Scorer) -> dict[str, float]:
+    if not isinstance(found, Mapping) or not all(isinstance(value, SupportsFloat) for value in found.values()):
+        raise InputError(f"the scorer {named(scorer)} gives {found!r}; it is to give numbers by name, as {{'reward': 1.0}}")
+    return {name: float(value) for name, value in found.items()}
+
+
+def named(scorer: Scorer) -> str:
+    """What a scorer is called: a function by its name, an object by its class."""
+    return getattr(scorer, "__name__", type(scorer).__name__)
 
 
 def compose(**parts: tuple[float, Scorer]) -> Scorer:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
@@ -69,6 +70,8 @@ class Learner:
         if algorithm.reference != (reference is not None):
             verb = "needs" if algorithm.reference else "does not read"
             raise Unsupported(f"{algorithm.name} {verb} a reference network (Learner's `reference`)")
+        if reference is network:
+            raise InputError("the reference is the very network that learns, so nothing would be near or far: load it twice")
         if isinstance(policies, str) or substeps < 1 or micro_tokens < 1:
             raise InputError("policies is a set of names; substeps and micro_tokens are at least 1")
         self.network = network
@@ -84,18 +87,22 @@ class Learner:
         self.share = share
         self.version = 0
         self.optimizer = _adamw(network, lr, weight_decay)
-        self._one_step = asyncio.Lock()
+        self._one_step = threading.Lock()  # also for a step whose caller was cancelled: its thread goes on
 
     async def step(self, batch: Batch) -> Step:
         """Learn from `batch` in a thread of its own, off the event loop; the version rises by one, signal or none.
 
-        Raises Unsupported where the algorithm cannot use an episode, on all ranks and before any weight changes.
+        Raises Unsupported where the algorithm cannot use an episode, InputError where none is by a policy that the learner
+        learns from, on all ranks and before any weight changes. One step at a time: a second one waits for the first.
         """
-        async with self._one_step:
-            return await asyncio.to_thread(self.learn, batch)
+        return await asyncio.to_thread(self.learn, batch)
 
     def learn(self, batch: Batch) -> Step:
         """`step`, here and now."""
+        with self._one_step:
+            return self._learn(batch)
+
+    def _learn(self, batch: Batch) -> Step:
         found, dropped, offset = self._agree(batch)
         meter = Meter()
         meter.add("groups", len(batch.groups))
@@ -130,6 +137,7 @@ class Learner:
         meter.add("episodes", len(part))
         weights = self.algorithm.normaliser(counts(part, totals))
         made = self._micros(part, weights)
+        self.optimizer.zero_grad(set_to_none=True)  # a step that broke half-way may have left some
         sequence = self._sequence(made, part) if self.algorithm.sequence else None
         for micro in made:
             self._backward(micro, sequence, meter, first)
@@ -221,8 +229,8 @@ class Learner:
                 raise InputError(f"this optimizer state is of another network: {name}")
         self.optimizer.state.clear()
         for name, key, value in entries:
-            value = value if key == "step" else kept(value, parameters[name])
-            self.optimizer.state[parameters[name]][key] = value.clone()
+            value = value.to(parameters[name].device) if key == "step" else kept(value, parameters[name])
+            self.optimizer.state[parameters[name]][key] = value.clone()  # a fused AdamW wants its step counts there too
 
     def _parameters(self) -> dict[str, torch.nn.Parameter]:
         """The network's parameters by name, as the optimizer knows them."""

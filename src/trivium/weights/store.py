@@ -60,8 +60,8 @@ class Objects:
     """
 
     def __init__(self, url: str | Path, *, seconds: float = 30.0, options: dict[str, str] | None = None) -> None:
-        if seconds <= 0:
-            raise InputError(f"seconds must be above 0, not {seconds}")
+        if not 0 < seconds < math.inf:
+            raise InputError(f"seconds must be above 0 and finite, not {seconds}")
         self.url, self.seconds = str(url), seconds
         self.place = _open(self.url, seconds, options or {})
         self._turn = threading.RLock()
@@ -194,7 +194,7 @@ def checksum(data: bytes) -> str:
 def _open(url: str, seconds: float, options: dict[str, str]) -> Place:
     scheme = urlparse(url).scheme
     if scheme in ("", "file"):
-        return Folder(Path(unquote(urlparse(url).path) if scheme else url))
+        return Folder(_folder(url) if scheme else Path(url))
     try:
         from obstore.store import MemoryStore, from_url
     except ImportError as error:
@@ -209,3 +209,11 @@ def _open(url: str, seconds: float, options: dict[str, str]) -> Place:
         )
     except Exception as error:
         raise InputError(f"{url} is no folder or bucket that can be opened: {error}") from error
+
+
+def _folder(url: str) -> Path:
+    """The folder that a file URL names. InputError for one without a path from the root: `file://a/b` would name a host a."""
+    path = unquote(url.removeprefix("file:").removeprefix("//").removeprefix("localhost"))
+    if not path.startswith("/"):
+        raise InputError(f"{url} names no folder of this machine: write file:///FOLDER, or the path alone")
+    return Path(path)
