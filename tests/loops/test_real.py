@@ -163,11 +163,11 @@ def test_a_killed_run_learns_again_from_what_the_store_has(tiny_model, renderer,
     assert kept == [{n: v for n, v in metrics.items() if n in kept[0]} for metrics in numbers]
 
 
-def test_another_seed_or_task_of_the_same_name_is_not_taken_from_the_store(tiny_model, renderer, tmp_path):
+def test_a_store_that_another_seed_has_filled_is_refused(tiny_model, renderer, tmp_path):
     store = Store(tmp_path / "episodes.db")
     asynchronous(tiny_model, renderer, 0, Learner, store=store, steps=1)
-    _, _, batches = asynchronous(tiny_model, renderer, 0, Learner, store=store, steps=1, seed=4)
-    assert all(episode.seed == 4 * 1_000_003 for episode in batches[0])
+    with pytest.raises(InputError, match="of another run"):
+        asynchronous(tiny_model, renderer, 0, Learner, store=store, steps=1, seed=4)
 
 
 def test_weights_may_go_by_way_of_a_folder(tiny_model, renderer, tmp_path):
