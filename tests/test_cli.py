@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -231,6 +232,8 @@ def refused(capsys, why: str, *words: str | Path) -> None:
         ("train search --size 1", "--size must be at least 2"),
         ("train search --seed -1", "--seed must be"),
         ("train search --lr -0.1", "--lr must be between 0 and 1"),
+        ("train search --cap nan", "--cap must be at least 1, not nan"),
+        ("train search --cap inf", "--cap must be at least 1, not inf"),
         ("train search --groups 1 --workers 2", "cannot be shared by --workers 2"),
         ("train search --eval-tasks 1 --workers 2", "--eval-tasks 1 cannot be shared by --workers 2"),
         ("train search --teacher http://x/v1", "names no model: write URL#MODEL"),
@@ -274,6 +277,7 @@ def test_documents_that_cannot_be_read(capsys, trained, tmp_path, docs):
     (tmp_path / "bad.jsonl").write_text('{"_id": "1", "text": "fine"}\n{"_id": "2", oops\n')
     ask(tmp_path / "bad.jsonl", "bad.jsonl:2 is no JSON")
     refused(capsys, "the question is empty", "ask", trained, " ", "--corpus", docs)
+    refused(capsys, "--corpus is empty", "ask", trained, QUESTION, "--corpus", "")
 
 
 def test_a_missing_split_of_real_questions(capsys, trained, tmp_path):
@@ -300,7 +304,8 @@ def test_folders_that_are_not_ours_stay_as_they_are(capsys, trained, tmp_path):
     (foreign / "chapter.tex").write_text("years of work")
     refused(capsys, "is not empty and no run", "train", "search", "--out", foreign, *TINY)
     refused(capsys, "is not empty", "export", trained, foreign)
-    refused(capsys, "is a file", "train", "search", "--out", foreign / "chapter.tex", *TINY)
+    for out in (foreign / "chapter.tex", foreign / "chapter.tex" / "run"):
+        refused(capsys, "chapter.tex is a file", "train", "search", "--out", out, *TINY)
     refused(capsys, "was begun with sft_steps=4, not 5", "train", "search", "--out", trained, *TINY, "--sft-steps", "5")
     assert [path.name for path in foreign.iterdir()] == ["chapter.tex"]
 
@@ -312,6 +317,37 @@ def test_a_torn_recipe_or_store_is_named(capsys, copied):
     refused(capsys, "recipe.json is torn", "train", "search", "--out", copied, *TINY)
     (copied / "recipe.json").write_text("[]")
     refused(capsys, "recipe.json holds no recipe", "show", copied)
+
+
+@pytest.mark.parametrize("harm", [{"window": "wide"}, {"algorithm": "foo"}, {"cap": None}], ids=str)
+def test_a_recipe_with_a_wrong_field_is_named(capsys, copied, docs, harm):
+    recipe = json.loads((copied / "recipe.json").read_text())
+    (copied / "recipe.json").write_text(json.dumps(recipe | harm))
+    refused(capsys, f"$.{next(iter(harm))}", "ask", copied, QUESTION, "--corpus", docs)
+
+
+def test_a_summary_or_a_result_that_is_none_is_named(capsys, copied):
+    (copied / "summary.json").write_text("[]")
+    refused(capsys, "summary of this run is torn", "show", copied)
+    (copied / "results" / "rl.json").write_text("{}")
+    refused(capsys, "rl.json holds no result", "train", "search", "--out", copied, *TINY)
+
+
+@pytest.mark.parametrize("harm", [None, b"torn"], ids=["lost", "torn"])
+def test_weights_that_are_lost_or_torn_are_not_exported(capsys, copied, tmp_path, harm):
+    weights = copied / "model" / "model.safetensors"
+    weights.unlink() if harm is None else weights.write_bytes(harm)
+    refused(capsys, "has lost its weights" if harm is None else "is torn", "export", copied, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_that_trains_can_be_read(capsys, copied):
+    for gone in ("summary.json", "results/rl.json", "results/rl_greedy.json"):
+        (copied / gone).unlink()
+    with sqlite3.connect(copied / "episodes.db") as store:
+        store.execute("delete from episodes where id like 'eval/rl%'")
+    code, out, err = told(capsys, "show", copied, "--count", "1")
+    assert code == 0 and "rl/0/" in out, err
 
 
 def test_metrics_torn_in_the_middle_are_named_by_line(capsys, copied):

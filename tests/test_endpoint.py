@@ -217,7 +217,7 @@ def test_a_degenerate_call_is_data_and_ends_nothing(serve, renderer, arguments):
 
 def test_a_missing_client_says_what_to_install(monkeypatch, renderer):
     monkeypatch.setitem(__import__("sys").modules, "openai", None)
-    with pytest.raises(InputError, match=r"pip install 'trivium\[endpoint\]'"):
+    with pytest.raises(InputError, match=r"pip install openai"):
         attempt(Endpoint("http://127.0.0.1:9/v1", "m", renderer))
 
 

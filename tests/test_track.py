@@ -34,5 +34,5 @@ def test_events_are_read_back_and_a_resumed_run_shows_no_struck_out_step(tmp_pat
 
 def test_a_missing_package_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(InputError, match=r"pip install 'trivium\[track\]'"):
+    with pytest.raises(InputError, match=r"pip install tensorboard"):
         TensorBoard(tmp_path)

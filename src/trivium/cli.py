@@ -79,21 +79,22 @@ def _dispatch(words: list[str]) -> None:
     tyro.cli(verb, args=words[taken:], prog=" ".join(["trivium", *words[:taken]]), config=(tyro.conf.FlagCreatePairsOff,))
 
 
-def show(run: RunFolder, episode: str = "", count: int = 3, policy: str = "rl") -> None:
+def show(run: RunFolder, episode: str = "", count: int = 3, policy: str = "") -> None:
     """Read a run, finished or not: its table, its curve's place, and episodes.
 
     Args:
         run: the run's folder
         episode: ids that begin with this, such as eval/rl/ or rl/12/ or teacher/, instead of held-out episodes and the table
         count: how many episodes
-        policy: whose held-out episodes: base, sft, sft_greedy, rl, rl_greedy, expert
+        policy: whose held-out episodes: base, sft, sft_greedy, rl, rl_greedy, expert; default: rl, or how far the run is
     """
     if count < 1:
         raise InputError(f"--count must be at least 1, not {count}")
-    opened, prefix = Run.open(run), episode or f"eval/{policy}/"
+    opened = Run.open(run)
     if not (opened.folder / "episodes.db").is_file():
         raise InputError(f"{run} holds no episodes yet")
     store = Store(opened.folder / "episodes.db")
+    prefix = episode or (f"eval/{policy}/" if policy else _furthest(store))
     found = list(store.select(prefix=prefix, limit=count))
     if not found:
         raise InputError(f"{run} holds no episode whose id begins with {prefix!r}; {_stages(store)}")
@@ -104,6 +105,12 @@ def show(run: RunFolder, episode: str = "", count: int = 3, policy: str = "rl") 
     decode = Renderer.load(opened.model()).decode if opened.finished else None
     for each in found:
         console.print(episode_panel(each, decode, {s.name: s.value for s in store.scores(each.id)}))
+
+
+def _furthest(store: Store) -> str:
+    """The episodes of the last stage that has some."""
+    stages = ("eval/rl/", "rl/", "eval/sft/", "teacher/", "eval/base/")
+    return next((stage for stage in stages if list(store.select(prefix=stage, limit=1))), stages[0])
 
 
 def _stages(store: Store) -> str:

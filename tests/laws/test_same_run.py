@@ -56,7 +56,7 @@ def test_another_seed_gives_another_run(tmp_path, undisturbed):
 
 
 def test_nor_does_a_kill_change_one_that_trains_adapters(tmp_path):
-    pytest.importorskip("peft", reason="LoRA needs peft: pip install 'trivium[lora]'")
+    pytest.importorskip("peft", reason="LoRA needs peft: pip install peft")
     less = "--lora 4 --warmup 16 --steps 2 --eval-tasks 1 --workers 1".split()
     killed, alone = tmp_path / "killed", tmp_path / "alone"
     process = subprocess.Popen(command(killed, *less), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

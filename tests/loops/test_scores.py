@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
+import warnings
 
 import pytest
 
@@ -11,6 +13,7 @@ from trivium.errors import InputError
 from trivium.loops import rl, rollouts
 from trivium.loops.reinforce import together
 from trivium.loops.simulated import SimulatedEngine, SimulatedHarness, SimulatedLearner, publishing
+from trivium.reward import score
 from trivium.trace import Store, Task
 
 TASKS = [Task("a", "?"), Task("b", "?")]
@@ -100,3 +103,19 @@ def test_a_rank_counts_as_many_times_as_it_has_episodes():
 def test_a_step_has_something_in_it(none):
     with pytest.raises(InputError, match="at least 1"):
         run(lambda episode: {"reward": 1.0}, **{none: 0})
+
+
+def test_a_scorer_is_async_and_rollouts_want_a_function_of_the_step():
+    def plain(episode):
+        return {"reward": 1.0}
+
+    async def sound(episode):
+        return {"reward": 1.0}
+
+    with pytest.raises(InputError, match="the scorer plain is no async function"):
+        asyncio.run(score([None], plain))
+    for wrong in (plain, sound):
+        source = rollouts(SimulatedHarness(), TASKS, SimulatedEngine(lambda stream: 1.0), wrong, groups=1, size=2, steps=1)
+        with pytest.raises(InputError, match="lambda step: scorer"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that a coroutine was never awaited
+            SimulatedClock().run(anext(source))

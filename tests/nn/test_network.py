@@ -199,3 +199,8 @@ def test_a_forward_without_a_view_is_refused():
 def test_positions_start_again_in_each_sequence():
     """RoPE sees only differences, so no logit would tell; a long pack would still leave the range of positions."""
     assert Packed([3, 1, 2]).positions.tolist() == [0, 1, 2, 0, 0, 1]
+
+
+def test_others_may_read_what_is_saved(tmp_path):
+    network().save(tmp_path / "net")
+    assert {file.stat().st_mode & 0o777 for file in (tmp_path / "net").iterdir()} == {0o644}

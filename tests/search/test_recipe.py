@@ -155,7 +155,7 @@ def test_pruning_pays_for_the_perfect_script():
 
 
 def test_with_lora_only_adapters_learn_and_all_ranks_begin_with_the_same():
-    pytest.importorskip("peft", reason="LoRA needs peft: pip install 'trivium[lora]'")
+    pytest.importorskip("peft", reason="LoRA needs peft: pip install peft")
     made = Parts(Search(lora=2))
     one, other = made.network().own(), made.network().own()
     assert all(torch.equal(value, other[name]) for name, value in one.items())

@@ -327,3 +327,13 @@ def test_a_network_is_no_reference_for_itself():
     net = network()
     with pytest.raises(InputError, match="load it twice"):
         Learner(net, Composer2(kl=0.1), 1e-2, reference=net)
+
+
+def test_an_algorithm_of_ones_own_is_held_to_its_shapes():
+    batch = Batch(groups())
+    for credit in (lambda rewards: rewards[:1], lambda rewards: rewards * math.nan):
+        own = dataclasses.replace(DrGRPO(), name="own", credit=credit)
+        with pytest.raises(InputError, match="own's credit of .* a finite number each"):
+            Learner(network(), own, 1e-2).learn(batch)
+    with pytest.raises(InputError, match=r"as in CISPO\(\)"):
+        Learner(network(), CISPO, 1e-2)

@@ -14,7 +14,7 @@ from trivium.train import CISPO, SFT, Batch, Checkpoints
 from trivium.train.learner import Learner
 from trivium.weights import Publisher, Subscriber, publish
 
-pytest.importorskip("peft", reason="LoRA needs peft: pip install 'trivium[lora]'")
+pytest.importorskip("peft", reason="LoRA needs peft: pip install peft")
 
 
 def adapted(seed: int = 0, **changes) -> Network:

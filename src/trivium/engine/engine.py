@@ -57,8 +57,8 @@ class Engine:
         self.renderer = renderer or Renderer.load(self.network.folder)
         self.name, self.version = name, version
         limit = getattr(self.network.config, "max_position_embeddings", context)
-        if context > limit:
-            raise InputError(f"the context of {context} tokens is longer than this model's {limit}")
+        if not 0 < context <= limit:
+            raise InputError(f"the context of {context} tokens is none, or longer than this model's {limit}")
         if slots < 1:
             raise InputError(f"an engine needs a slot to speak: slots is {slots}")
         if memory is not None and memory < context:

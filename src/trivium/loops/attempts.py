@@ -71,6 +71,8 @@ class Attempts:
 
     def begin(self, step: int, tasks: Sequence[Task], scorer: Scorer) -> Flight:
         """All attempts of a step, under way."""
+        if not callable(scorer):
+            raise InputError("`rollouts` takes a function of the step that gives its scorer: write lambda step: scorer")
         flight = Flight(step, list(tasks), scorer, asyncio.get_running_loop().time())
         for task in tasks:
             flight.attempts += [asyncio.create_task(self._attempt(flight, task, sample)) for sample in range(self.size)]

@@ -26,6 +26,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError, safe_open
+
 from trivium import files
 from trivium.errors import CorruptError, InputError
 
@@ -82,8 +84,8 @@ class Run:
 
     def check(self, recipe: dict[str, Any]) -> None:
         """Raises InputError if the folder holds something else, or a run whose recipe differs (naming the field)."""
-        if self.folder.exists() and not self.folder.is_dir():
-            raise InputError(f"{self.folder} is a file: give a folder with --out")
+        if file := next((place for place in (self.folder, *self.folder.parents) if place.is_file()), None):
+            raise InputError(f"{file} is a file: give a folder with --out")
         if (self.folder / "recipe.json").exists():
             self._same(recipe)
         elif self.folder.exists() and {path.name for path in self.folder.iterdir()} - {files.staged(Path("recipe.json")).name}:
@@ -130,6 +132,7 @@ class Run:
     def export(self, folder: str | Path) -> Path:
         """A copy of the trained weights in `folder`, which must be new or empty; it appears whole or not at all."""
         model, folder = self.model(), Path(folder)
+        _check_weights(model)
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise InputError(f"{folder} is not empty: name a new folder to export to")
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -170,6 +173,19 @@ class Run:
         """Where the evaluation `name` is kept."""
         (self.folder / "results").mkdir(exist_ok=True)
         return self.folder / "results" / f"{name}.json"
+
+
+def _check_weights(model: Path) -> None:
+    """CorruptError for a folder without weights, or with a torn file of them."""
+    files = sorted(model.glob("*.safetensors"))
+    if not files:
+        raise CorruptError(f"{model} has lost its weights: no *.safetensors there")
+    for file in files:
+        try:
+            with safe_open(file, framework="numpy"):
+                pass
+        except (SafetensorError, OSError) as error:
+            raise CorruptError(f"{file} is torn: {error}") from error
 
 
 def _line(event: Event) -> str:

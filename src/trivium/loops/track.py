@@ -40,4 +40,4 @@ def require() -> None:
     try:
         import tensorboard  # noqa: F401
     except ImportError as error:
-        raise InputError("--track needs TensorBoard: pip install 'trivium[track]'") from error
+        raise InputError("--track needs TensorBoard: pip install tensorboard") from error

@@ -33,7 +33,7 @@ def lora(network: Network, rank: int = 8, alpha: float | None = None, seed: int 
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
-        raise InputError("lora() needs peft: pip install 'trivium[lora]'") from error
+        raise InputError("lora() needs peft: pip install peft") from error
     config = LoraConfig(r=rank, lora_alpha=2 * rank if alpha is None else alpha, target_modules="all-linear")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -223,6 +223,8 @@ class Network(torch.nn.Module):
         for pattern in _COPIED if self.folder else ():
             for file in self.folder.glob(pattern):
                 shutil.copy(file, folder / file.name)
+        for file in folder.iterdir():
+            file.chmod(0o644)  # safetensors lets nobody else read, and who serves may be somebody else
 
 
 def digest(state: dict[str, torch.Tensor]) -> str:

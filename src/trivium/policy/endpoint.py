@@ -74,7 +74,7 @@ class Endpoint:
             try:
                 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
             except ImportError as error:
-                raise InputError("an Endpoint needs the OpenAI client: pip install 'trivium[endpoint]'") from error
+                raise InputError("an Endpoint needs the OpenAI client: pip install openai") from error
             http = DefaultAsyncHttpxClient()  # its own would close itself in whatever loop then runs, and complain
             self._client = loop, AsyncOpenAI(base_url=self.base_url, api_key=self.api_key, max_retries=0, http_client=http)
         return self._client[1]

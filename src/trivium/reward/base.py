@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, SupportsFloat
 
@@ -15,7 +16,10 @@ Scorer = Callable[[Episode], Awaitable[Mapping[str, float]]]
 
 async def score(episodes: Sequence[Episode], scorer: Scorer) -> list[dict[str, float]]:
     """The scores of each episode, all asked for at once. InputError for what is no mapping of names to numbers."""
-    return [_numbers(found, scorer) for found in await asyncio.gather(*(scorer(episode) for episode in episodes))]
+    asked = [scorer(episode) for episode in episodes]
+    if not all(map(inspect.isawaitable, asked)):
+        raise InputError(f"the scorer {named(scorer)} is no async function: write `async def`")
+    return [_numbers(found, scorer) for found in await asyncio.gather(*asked)]
 
 
 def _numbers(found: Any, scorer: Scorer) -> dict[str, float]:

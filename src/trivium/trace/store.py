@@ -89,18 +89,25 @@ class Store:
 
     def select(self, prefix: str = "", task: str | None = None, limit: int | None = None) -> Iterator[Episode]:
         """Episodes in the order they were written, those whose id begins with `prefix`."""
-        query = select(_episodes.c.data).order_by(_episodes.c.seq).limit(limit)
+        query = select(_episodes.c.id, _episodes.c.data).order_by(_episodes.c.seq).limit(limit)
         query = query.where(_episodes.c.id.startswith(prefix, autoescape=True)) if prefix else query
         query = query.where(_episodes.c.task == task) if task is not None else query
         with self._connected(self._engine.connect, "read") as connection:
-            for (data,) in connection.execute(query):
-                yield decode(data)
+            for id, data in connection.execute(query):
+                yield self._decoded(id, data)
 
     def tail(self, after: int = 0, limit: int = 1000) -> list[tuple[int, Episode]]:
         """Up to `limit` episodes written after number `after`, each with its number: ask again with the last one."""
-        query = select(_episodes.c.seq, _episodes.c.data).where(_episodes.c.seq > after).order_by(_episodes.c.seq)
+        columns = _episodes.c.seq, _episodes.c.id, _episodes.c.data
+        query = select(*columns).where(_episodes.c.seq > after).order_by(_episodes.c.seq)
         with self._connected(self._engine.connect, "read") as connection:
-            return [(seq, decode(data)) for seq, data in connection.execute(query.limit(limit))]
+            return [(seq, self._decoded(id, data)) for seq, id, data in connection.execute(query.limit(limit))]
+
+    def _decoded(self, id: str, data: bytes) -> Episode:
+        try:
+            return decode(data)
+        except CorruptError as error:
+            raise CorruptError(f"{self.url}, episode {id}: {error}") from error
 
     def scores(self, episode: str) -> list[Score]:
         """Every opinion about one episode, oldest first."""

@@ -112,8 +112,7 @@ def lessons(batch: Batch, algorithm: Algorithm, policies: Collection[str]) -> tu
         if algorithm.samples and np.ptp(group.rewards or [0.0]) < EQUAL:
             dropped += 1
             continue
-        advantages = algorithm.credit(torch.tensor(group.rewards, dtype=torch.float64)).tolist()
-        for episode, advantage in zip(group.episodes, advantages, strict=True):
+        for episode, advantage in zip(group.episodes, _credit(algorithm, group), strict=True):
             if algorithm.rejects and advantage == 0:
                 continue
             made = rows(episode, policies)
@@ -122,6 +121,14 @@ def lessons(batch: Batch, algorithm: Algorithm, policies: Collection[str]) -> tu
             if made:
                 found.append(Lesson(episode.id, number, advantage, made))
     return found, dropped
+
+
+def _credit(algorithm: Algorithm, group: Group) -> list[float]:
+    advantages = algorithm.credit(torch.tensor(group.rewards, dtype=torch.float64))
+    if advantages.shape != (len(group.rewards),) or not torch.isfinite(advantages).all():
+        gave = f"{algorithm.name}'s credit of {group.rewards} is {advantages.tolist()}"
+        raise InputError(f"group {group.task_id}: {gave}: it is to be a finite number each")
+    return advantages.tolist()
 
 
 def _check(row: Row, algorithm: Algorithm) -> None:

@@ -67,6 +67,8 @@ class Learner:
         exactly where the algorithm reads it. `autocast` runs the network's products in bfloat16, losses stay float32.
         With `share` what rows have in common at their beginning is computed once (a GPU has no fast kernel for it).
         """
+        if not isinstance(algorithm, Algorithm):
+            raise InputError(f"{algorithm!r} is no Algorithm: a row of the table is called, as in CISPO()")
         if algorithm.reference != (reference is not None):
             verb = "needs" if algorithm.reference else "does not read"
             raise Unsupported(f"{algorithm.name} {verb} a reference network (Learner's `reference`)")

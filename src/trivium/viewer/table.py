@@ -10,6 +10,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from trivium.errors import CorruptError
+
 METRICS = (
     "f1", "output_recall", "trajectory_recall", "answer_found", "format_valid", "prune_rate", "prune_accuracy",
 )  # fmt: skip
@@ -34,6 +36,8 @@ def summary_table(summary: Summary) -> Table:
     {metric: mean}, "intervals" to {policy: {metric: [mean, low, high]}}, and "paired" to {rl_minus_sft |
     rl_greedy_minus_sft_greedy: {metric: [mean, low, high]}}. NaN, None and what is absent are shown as –.
     """
+    if not isinstance(summary, dict):
+        raise CorruptError("the summary of this run is torn: train it on with its command, which writes it anew")
     caption = "mean ± half of its 95% interval; differences paired by task"
     wide = len(_header(summary)) > 8  # closer together, so that all columns fit on 80
     table = Table(

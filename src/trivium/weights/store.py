@@ -198,7 +198,7 @@ def _open(url: str, seconds: float, options: dict[str, str]) -> Place:
     try:
         from obstore.store import MemoryStore, from_url
     except ImportError as error:
-        raise InputError("weights in a bucket need obstore: pip install 'trivium[store]'") from error
+        raise InputError("weights in a bucket need obstore: pip install obstore") from error
     if scheme == "memory":
         return Bucket(_MEMORY.setdefault(url, MemoryStore()))
     limit = timedelta(seconds=seconds)

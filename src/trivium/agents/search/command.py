@@ -110,6 +110,7 @@ def compare(
     check_counts(tasks=(tasks, 0), hops=(hops, 0), rollouts=(rollouts, 1), workers=(workers, 1))
     _check_split(split, corpus)
     _check_files(json, out, plot)
+    curves = histories(compare)  # first, for a torn one is known at once
     numbers = claim(compare, Suite(tasks, corpus, split, hops), rollouts, no_prune, workers, Live)
     numbers = {**provenance(compare), "corpus": corpus, "split": split, "hops": hops, **numbers}
     show(numbers, Console())
@@ -118,7 +119,7 @@ def compare(
     if out:
         write_text(Path(out), markdown(numbers))
     if plot:
-        learning_curves(histories(compare), plot)
+        learning_curves(curves, plot)
 
 
 def ask(run: RunFolder, question: Question, corpus: str, sample: bool = False, rollouts: int = 1) -> None:
@@ -132,8 +133,9 @@ def ask(run: RunFolder, question: Question, corpus: str, sample: bool = False, r
         rollouts: attempt it so often, sampled, and fuse what the attempts return into one ranking
     """
     check_counts(rollouts=(rollouts, 1))
-    if not question.strip():
-        raise InputError("the question is empty: say what to find")
+    for given, what in ((question, "question is empty: say what to find"), (corpus, "--corpus is empty: name your documents")):
+        if not given.strip():
+            raise InputError(f"the {what}")
     console = Console()
     for part in answer(run, question, corpus, not sample and rollouts == 1, rollouts):
         console.print(part, highlight=False, markup=False, soft_wrap=True)

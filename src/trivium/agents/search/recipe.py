@@ -11,11 +11,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from trivium.agents.search.reward import SearchReward
 from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.agents.search.tools import BRIEF, BRIEF_UNPRUNED, PROMPT, QUOTES, search_tools
 from trivium.corpus import Corpus, Document, open_embedder, read_documents
-from trivium.errors import InputError
+from trivium.errors import CorruptError, InputError
 from trivium.fleet import Rank
 from trivium.harness import Harness, Limits, Window
 from trivium.loops.reinforce import chosen
@@ -130,7 +132,10 @@ class Search:
         known = {field.name for field in fields(cls)}
         if unknown := sorted(kept.keys() - known):
             raise InputError(f"{out} was made by another Trivium: its recipe has a field {unknown[0]!r}")
-        return cls(out=out, **{"results": 6, **kept})  # passages a search before it was a field
+        try:
+            return msgspec.convert({"results": 6, **kept, "out": out}, cls)  # passages a search before it was a field
+        except msgspec.ValidationError as error:
+            raise CorruptError(f"the recipe in {out} is none: {error}") from error
 
 
 class Parts:
@@ -143,6 +148,11 @@ class Parts:
         """Raises InputError for what would fail later: no such model, no such questions, a window that they do not fit."""
         if len(self.heldout_tasks) < self.recipe.workers:
             raise InputError(f"{self.recipe.corpus} has fewer test questions than --workers {self.recipe.workers}")
+        learned = {task.prompt for task in self.train_tasks}
+        if self.real and (both := [task.id for task in self.heldout_tasks if task.prompt in learned]):
+            raise InputError(
+                f"{self.recipe.corpus} asks {len(both)} test questions in train too, {both[0]} first: hold them out"
+            )
         questions = [*self.heldout_tasks, *self.train_tasks]
         longest = max((task.prompt for task in questions), key=len)
         messages = [{"role": "system", "content": self.harness.prompt}, {"role": "user", "content": longest}]

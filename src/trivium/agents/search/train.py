@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Protocol, get_args, get_type_hints
 
 from trivium.agents.search.recipe import Parts, Search
 from trivium.engine import Engine
-from trivium.errors import InputError
+from trivium.errors import CorruptError, InputError
 from trivium.eval import Result, evaluate
 from trivium.fleet import Rank, launch
 from trivium.harness import refuse_silence
@@ -60,8 +61,8 @@ def train(recipe: Search, watch: Callable[[], Any]) -> None:
 def check(recipe: Search) -> None:
     """What can be known to be wrong at once: a number out of its range, a folder that is not ours. InputError."""
     for name, least in LEAST.items():
-        if getattr(recipe, name) < least:
-            raise InputError(f"--{name.replace('_', '-')} must be at least {least}, not {getattr(recipe, name)}")
+        if not (given := getattr(recipe, name)) >= least or given == math.inf:
+            raise InputError(f"--{name.replace('_', '-')} must be at least {least}, not {given}")
     for name in ("sft_lr", "lr"):
         if not 0 < getattr(recipe, name) < 1:
             raise InputError(f"--{name.replace('_', '-')} must be between 0 and 1, not {getattr(recipe, name)}")
@@ -352,7 +353,7 @@ def filtered(episodes: Sequence[Episode], scores: Sequence[dict[str, float]], se
 def summarize(run: Run) -> dict[str, Any]:
     """The table: means, 95% intervals, and RL over SFT paired task by task."""
     names = ["base", "sft", "sft_greedy", "rl", "rl_greedy", "expert"]
-    found = {name: Result(**read_json(run.result(name))) for name in names if run.result(name).exists()}
+    found = {name: _result(run.result(name)) for name in names if run.result(name).exists()}
     pairs = (("rl", "sft"), ("rl_greedy", "sft_greedy"))
     paired = {f"{a}_minus_{b}": {name: list(found[a].minus(found[b], name)) for name in SHOWN} for a, b in pairs}
     known = {policy: result.means() for policy, result in found.items()}
@@ -360,6 +361,13 @@ def summarize(run: Run) -> dict[str, Any]:
     intervals = {p: {name: list(r.interval(name)) for name in SHOWN if name in r.scores} for p, r in found.items()}
     tasks = len(found["rl"].tasks)
     return {**means, "intervals": intervals, "paired": paired, "tasks": tasks, "recipe": run.recipe()}
+
+
+def _result(path: Path) -> Result:
+    try:
+        return Result(**read_json(path))
+    except TypeError as error:
+        raise CorruptError(f"{path} holds no result: remove it, and the same command measures it again") from error
 
 
 def _warm_then_down(version: int, steps: int) -> float:
