@@ -337,3 +337,12 @@ def test_an_algorithm_of_ones_own_is_held_to_its_shapes():
             Learner(network(), own, 1e-2).learn(batch)
     with pytest.raises(InputError, match=r"as in CISPO\(\)"):
         Learner(network(), CISPO, 1e-2)
+
+
+def test_momentum_is_the_first_beta():
+    pupils = [Learner(network(), DrGRPO(), 1e-2, momentum=momentum) for momentum in (0.9, 0.0)]
+    for pupil in pupils:
+        for seed in range(2):
+            pupil.learn(Batch(groups(seed)))
+    assert [pupil.optimizer.param_groups[0]["betas"][0] for pupil in pupils] == [0.9, 0.0]
+    assert pupils[0].network.digest() != pupils[1].network.digest()

@@ -58,14 +58,16 @@ class Learner:
         reference: Network | None = None,
         schedule: Callable[[int], float] | None = None,
         weight_decay: float = 0.0,
+        momentum: float = 0.9,
         autocast: bool = False,
         share: bool = True,
     ) -> None:
         """Learns from the threads spoken by `policies`; the others are frozen (law 5).
 
         `schedule` maps a version to a factor on `lr`. `reference` is read, never changed; Unsupported unless given
-        exactly where the algorithm reads it. `autocast` runs the network's products in bfloat16, losses stay float32.
-        With `share` what rows have in common at their beginning is computed once (a GPU has no fast kernel for it).
+        exactly where the algorithm reads it. `momentum` is the first of AdamW's betas. `autocast` runs the network's
+        products in bfloat16, losses stay float32. With `share` what rows have in common at their beginning is computed once
+        (a GPU has no fast kernel for it).
         """
         if not isinstance(algorithm, Algorithm):
             raise InputError(f"{algorithm!r} is no Algorithm: a row of the table is called, as in CISPO()")
@@ -88,7 +90,7 @@ class Learner:
         self.autocast = autocast
         self.share = share
         self.version = 0
-        self.optimizer = _adamw(network, lr, weight_decay)
+        self.optimizer = _adamw(network, lr, weight_decay, momentum)
         self._one_step = threading.Lock()  # also for a step whose caller was cancelled: its thread goes on
 
     async def step(self, batch: Batch) -> Step:
@@ -290,9 +292,9 @@ def _compare(tokens: Tokens, meter: Meter, first: bool) -> None:
         meter.add_each("gap", log.abs(), worst=True)
 
 
-def _adamw(network: Network, lr: float, weight_decay: float) -> torch.optim.AdamW:
-    """AdamW, betas 0.9 and 0.95; vectors (norms, biases) do not decay."""
+def _adamw(network: Network, lr: float, weight_decay: float, momentum: float) -> torch.optim.AdamW:
+    """AdamW, betas `momentum` and 0.95; vectors (norms, biases) do not decay."""
     matrices = [p for p in network.parameters() if p.requires_grad and p.dim() >= 2]
     vectors = [p for p in network.parameters() if p.requires_grad and p.dim() < 2]
     groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.95), fused=True)
+    return torch.optim.AdamW(groups, lr=lr, betas=(momentum, 0.95), fused=True)

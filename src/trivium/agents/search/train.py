@@ -278,6 +278,7 @@ class _Line:
                 self.parts.algorithm,
                 recipe.lr,
                 substeps=recipe.substeps,
+                momentum=self.parts.momentum,
                 reference=Network.load(self._warm) if self.parts.algorithm.reference else None,
                 schedule=lambda v: min(1.0, (v - start + 1) / 5),
             )
