@@ -40,10 +40,10 @@ def compose(**parts: tuple[float, Scorer]) -> Scorer:
     """
 
     async def scorer(episode: Episode) -> dict[str, float]:
-        found = await asyncio.gather(*(part(episode) for _, part in parts.values()))
+        found = await asyncio.gather(*(score([episode], part) for _, part in parts.values()))
         scores: dict[str, float] = {}
         total = 0.0
-        for (name, (weight, _)), part in zip(parts.items(), found, strict=True):
+        for (name, (weight, _)), (part,) in zip(parts.items(), found, strict=True):
             if "reward" not in part:
                 raise InputError(f"the scorer {name!r} gives no 'reward', only {sorted(part)}")
             total += weight * part["reward"]
