@@ -230,6 +230,17 @@ def test_there_must_be_something_to_imitate(tiny_model, renderer):
         asyncio.run(main())
 
 
+def test_a_learner_that_knows_nobody_who_speaks_is_refused(tiny_model, renderer):
+    harness, engine, learner = parts(tiny_model, renderer)
+    learner.policies = frozenset({"solver"})
+
+    async def main():
+        return [event async for event in rl(source(harness, engine), learner, engine, PROBE)]
+
+    with pytest.raises(InputError, match=r"learns from \['solver'\], these are by \['agent'\]"):
+        asyncio.run(main())
+
+
 def test_a_network_that_both_learns_and_speaks_is_refused(tiny_model, renderer):
     harness, engine, learner = parts(tiny_model, renderer)
     learner.network = engine.network

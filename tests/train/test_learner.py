@@ -318,11 +318,6 @@ def test_a_cancelled_step_ends_before_the_next_begins(monkeypatch):
     assert asyncio.run(main()).version == 2 and most == [1, 1]
 
 
-def test_episodes_of_others_are_refused_by_name():
-    with pytest.raises(InputError, match=r"learns from \['solver'\], these are by \['agent'\]"):
-        Learner(network(), DrGRPO(), 1e-2, policies={"solver"}).learn(Batch(groups()))
-
-
 def test_a_network_is_no_reference_for_itself():
     net = network()
     with pytest.raises(InputError, match="load it twice"):

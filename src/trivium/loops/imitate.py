@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 
 from trivium.errors import InputError
 from trivium.fleet import Rank
@@ -24,7 +24,15 @@ async def sft(
     for step in range(first, steps):
         chosen = [episodes[index] for index in _indices(len(episodes), step * size, size, seed)]
         done = await learner.step(Batch.imitate(rank.share(chosen)))
+        if not done.metrics["tokens_trained"]:
+            raise strangers(learner.policies, chosen)
         yield Event("sft", step + 1, done.metrics)
+
+
+def strangers(policies: Collection[str], episodes: Iterable[Episode]) -> InputError:
+    """The error of a learner that knows nobody who spoke."""
+    spoke = sorted({thread.policy for episode in episodes for thread in episode.threads})
+    return InputError(f"nothing to learn from: the learner learns from {sorted(policies)}, these are by {spoke} (`policies`)")
 
 
 def _indices(count: int, start: int, size: int, seed: int) -> list[int]:

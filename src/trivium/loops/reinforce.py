@@ -23,6 +23,7 @@ from trivium.errors import CorruptError, InputError, PolicyError, TriviumError
 from trivium.fleet import Rank
 from trivium.harness import Harness
 from trivium.loops.attempts import Attempts, Flight, Scored
+from trivium.loops.imitate import strangers
 from trivium.loops.run import Event
 from trivium.loops.staleness import fresh
 from trivium.policy import Policy
@@ -176,7 +177,8 @@ async def rl(
     An episode with a token more than `max_lag` versions older than the learner is dropped and counted. A publication that
     does not arrive (a time-out, a lost connection, a torn object) is counted, the policy goes on with its old weights and
     tokens say so, and the next one makes up for it. No wait is longer than `deadline` seconds: then TriviumError, as when
-    nothing fresh arrives for STALE steps. Raises InputError where engine and learner share a network.
+    nothing fresh arrives for STALE steps. Raises InputError where engine and learner share a network, and where rewards
+    differ and none of the episodes is by a policy that the learner learns from.
     """
     if getattr(engine, "network", engine) is learner.network:
         raise InputError("the engine speaks with the learner's own network, so no version would be one: load it twice")
@@ -196,6 +198,8 @@ async def rl(
                     f"nothing fresh in {stale} steps: the policy does not get new weights ({why or 'unknown why'})"
                 )
             done = await in_time(learner.step(Batch(groups)), deadline, f"the learner's step {step}")
+            if done.metrics["groups"] > done.metrics["groups_dropped"] and not done.metrics["episodes"]:  # of all ranks
+                raise strangers(learner.policies, [episode for group in groups for episode in group.episodes])
             published, why = await _publish(publish, learner, done.version, engine, probe, publish_seconds)
             seconds = {"learn_seconds": now() - began, "wait_seconds": began - asked}
             scores = await _together(rank, {**scores, "episodes_dropped": dropped, **published}, attempted)

@@ -122,7 +122,13 @@ class SimulatedLearner:
         self.learned.append([episode.id for episode in episodes])
         self.staleness.append(max(stale, default=0))
         self.version += 1
-        return Step(self.version, {"episodes": float(len(episodes)), "staleness_max": float(self.staleness[-1])})
+        numbers = {
+            "groups": len(batch.groups),
+            "groups_dropped": 0,
+            "episodes": len(episodes),
+            "staleness_max": self.staleness[-1],
+        }
+        return Step(self.version, {name: float(number) for name, number in numbers.items()})
 
 
 def publishing(seconds: float) -> Callable:

@@ -101,12 +101,8 @@ class Micro:
 def lessons(batch: Batch, algorithm: Algorithm, policies: Collection[str]) -> tuple[list[Lesson], int]:
     """Each episode with its advantage and rows, and the number of groups dropped because their rewards are all equal.
 
-    Episodes without a trained token count for the baseline of their group and nowhere else. InputError where `policies`
-    spoke in none of them.
+    Episodes without a trained token count for the baseline of their group and nowhere else.
     """
-    spoke = {thread.policy for group in batch.groups for episode in group.episodes for thread in episode.threads}
-    if spoke and not spoke & set(policies):
-        raise InputError(f"nothing to learn from: the learner learns from {sorted(policies)}, these are by {sorted(spoke)}")
     found, dropped = [], 0
     for number, group in enumerate(batch.groups):
         if algorithm.samples and np.ptp(group.rewards or [0.0]) < EQUAL:

@@ -96,8 +96,8 @@ class Learner:
     async def step(self, batch: Batch) -> Step:
         """Learn from `batch` in a thread of its own, off the event loop; the version rises by one, signal or none.
 
-        Raises Unsupported where the algorithm cannot use an episode, InputError where none is by a policy that the learner
-        learns from, on all ranks and before any weight changes. One step at a time: a second one waits for the first.
+        Raises Unsupported where the algorithm cannot use an episode, on all ranks and before any weight changes. One step at a
+        time: a second one waits for the first.
         """
         return await asyncio.to_thread(self.learn, batch)
 
