@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
@@ -84,19 +85,20 @@ def test_what_suits_passages_is_the_default_there():
 @pytest.fixture
 def passages(tmp_path) -> str:
     """Twelve questions about twelve bands, each band's album on a page of its own that names it."""
-    pages, questions, judged = [], [], ["query-id\tcorpus-id\tscore"]
+    pages, questions, judged = [], [], {split: ["query-id\tcorpus-id\tscore"] for split in ("train", "test")}
     for n in range(12):
         band, album = f"Night Mail {n}", f"Tall Oak {n}"
         pages += [(f"b{n}", band, f"{band} was founded by three friends in a cellar beside the old harbour in 19{n:02}.")]
         pages += [(f"a{n}", album, f"{album} is the second album by the band {band} from the port of Varn.")]
-        questions.append({"_id": f"q{n}", "text": f"Who made Tall Oak {n}?"})
-        judged += [f"q{n}\ta{n}\t1", f"q{n}\tb{n}\t1"]
+        for split, text in (("train", f"Who made Tall Oak {n}?"), ("test", f"Which band is {album} by?")):
+            questions.append({"_id": f"{split}{n}", "text": text})
+            judged[split] += [f"{split}{n}\ta{n}\t1", f"{split}{n}\tb{n}\t1"]
     (tmp_path / "qrels").mkdir()
     lines = [{"_id": id, "title": title, "text": text} for id, title, text in pages]
     (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     (tmp_path / "queries.jsonl").write_text("".join(json.dumps(line) + "\n" for line in questions))
-    for split in ("train", "test"):
-        (tmp_path / "qrels" / f"{split}.tsv").write_text("\n".join(judged) + "\n")
+    for split, lines in judged.items():
+        (tmp_path / "qrels" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
     return str(tmp_path)
 
 
@@ -108,6 +110,13 @@ def test_on_passages_three_of_four_questions_of_rl_are_two_hops_that_the_corpus_
     for step in range(6):
         assert len({task.id for task in asked[8 * step :][:8]}) == 8
     assert len({task.id for task in asked[::4]}) > 9
+
+
+def test_a_test_question_that_is_in_train_too_is_refused(passages):
+    qrels = Path(passages) / "qrels"
+    (qrels / "test.tsv").write_text((qrels / "train.tsv").read_text())
+    with pytest.raises(InputError, match="12 test questions in train too, train0 first"):
+        Parts(Search(corpus=passages, warmup=200, steps=6, groups=8, workers=1)).check()
 
 
 def test_too_few_questions_for_a_step_are_refused_before_anything_is_done(passages):
