@@ -177,10 +177,10 @@ class Run:
 
 def _check_weights(model: Path) -> None:
     """CorruptError for a folder without weights, or with a torn file of them."""
-    files = sorted(model.glob("*.safetensors"))
-    if not files:
+    kept = sorted(model.glob("*.safetensors"))
+    if not kept:
         raise CorruptError(f"{model} has lost its weights: no *.safetensors there")
-    for file in files:
+    for file in kept:
         try:
             with safe_open(file, framework="numpy"):
                 pass
