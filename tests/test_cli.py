@@ -399,3 +399,4 @@ def test_a_dead_teacher_is_one_line(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(endpoint, "WAIT", 0.01)
     teacher = ["--teacher", "http://127.0.0.1:9/v1#any"]
     refused(capsys, "127.0.0.1:9", "train", "search", "--out", tmp_path / "run", *TINY, *teacher)
+    assert not (tmp_path / "run").exists()

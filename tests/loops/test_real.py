@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from trivium.harness import Harness, Limits, Window, prune_chunks
 from trivium.loops import rl, rollouts, sft, through
 from trivium.nn import Network, Packed
 from trivium.trace import Sampling, Store, Task, rows
-from trivium.train import CISPO, Batch, Group, Learner
+from trivium.train import CISPO, RFT, Batch, Group, Learner
 from trivium.weights import Publisher, Subscriber, publish
 
 TASKS = [Task(f"t{number}", f"Find {number}.") for number in range(6)]
@@ -239,6 +240,17 @@ def test_a_learner_that_knows_nobody_who_speaks_is_refused(tiny_model, renderer)
 
     with pytest.raises(InputError, match=r"learns from \['solver'\], these are by \['agent'\]"):
         asyncio.run(main())
+
+
+def test_an_algorithm_that_rejects_a_whole_step_goes_on(tiny_model, renderer):
+    harness, engine, learner = parts(tiny_model, renderer)
+    learner.algorithm = dataclasses.replace(RFT(), credit=torch.zeros_like)
+
+    async def main():
+        return [event async for event in rl(source(harness, engine), learner, engine, PROBE)]
+
+    events = asyncio.run(main())
+    assert len(events) == STEPS and {event.metrics["no_signal"] for event in events} == {1.0}
 
 
 def test_a_network_that_both_learns_and_speaks_is_refused(tiny_model, renderer):

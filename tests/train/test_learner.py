@@ -330,6 +330,14 @@ def test_an_algorithm_of_ones_own_is_held_to_its_shapes():
         own = dataclasses.replace(DrGRPO(), name="own", credit=credit)
         with pytest.raises(InputError, match="own's credit of .* a finite number each"):
             Learner(network(), own, 1e-2).learn(batch)
+    summed = lambda tokens: (tokens.new.sum(), tokens.new > 0)  # noqa: E731
+    marked = lambda tokens: (tokens.new, torch.tensor(False))  # noqa: E731
+    for part, wrong in (("loss", summed), ("loss", marked), ("normaliser", lambda counts: torch.tensor(1.0))):
+        student = Learner(network(), dataclasses.replace(DrGRPO(), name="own", **{part: wrong}), 1e-2)
+        before = student.network.digest()
+        with pytest.raises(InputError, match=rf"own's {part} gives a tensor \[\], not one number for each"):
+            student.learn(batch)
+        assert student.network.digest() == before
     with pytest.raises(InputError, match=r"as in CISPO\(\)"):
         Learner(network(), CISPO, 1e-2)
 

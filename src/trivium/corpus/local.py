@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from trivium.errors import CorruptError, InputError, Unsupported
+from trivium.quiet import quiet
 
 _MODULES = ("Transformer", "Pooling", "Normalize")
 _MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -84,24 +85,10 @@ class LocalEmbedder:
 
                 dtype = torch.bfloat16 if _fast_bf16(torch, self.device) else torch.float32
                 tokenizer = AutoTokenizer.from_pretrained(self.folder, local_files_only=True)
-                with _quiet():
+                with quiet():
                     model = AutoModel.from_pretrained(self.folder, local_files_only=True, dtype=dtype)
                 self._loaded = tokenizer, model.eval().to(self.device)
             return self._loaded
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without transformers' progress bar, which would stand amid what a command prints."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 class MiniLM(LocalEmbedder):

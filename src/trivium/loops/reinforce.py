@@ -199,7 +199,7 @@ async def rl(
                 )
             done = await in_time(learner.step(Batch(groups)), deadline, f"the learner's step {step}")
             if done.metrics["groups"] > done.metrics["groups_dropped"] and not done.metrics["episodes"]:  # of all ranks
-                raise strangers(learner.policies, [episode for group in groups for episode in group.episodes])
+                await _refuse_strangers(rank, learner, groups)
             published, why = await _publish(publish, learner, done.version, engine, probe, publish_seconds)
             seconds = {"learn_seconds": now() - began, "wait_seconds": began - asked}
             scores = await _together(rank, {**scores, "episodes_dropped": dropped, **published}, attempted)
@@ -208,6 +208,15 @@ async def rl(
     finally:
         if hasattr(source, "aclose"):
             await source.aclose()
+
+
+async def _refuse_strangers(rank: Rank, learner: Learner, groups: Sequence[Group]) -> None:
+    """The error, on all ranks, of a step that nobody spoke in whom the learner learns from. Where somebody did, the algorithm
+    rejected all of it, which is its right."""
+    episodes = [episode for group in groups for episode in group.episodes]
+    spoke = {thread.policy for episode in episodes for thread in episode.threads}
+    if not any(await asyncio.to_thread(rank.gather, bool(spoke & learner.policies))):
+        raise strangers(learner.policies, episodes)
 
 
 async def _publish(publish: Publish, learner: Learner, version: int, engine, probe, seconds: float):

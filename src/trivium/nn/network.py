@@ -10,8 +10,6 @@ import copy
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
@@ -19,7 +17,6 @@ import blake3
 import torch
 import torch.distributed as dist
 from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
-from transformers.utils import logging
 
 from trivium import files
 from trivium.errors import CorruptError, InputError, Unsupported
@@ -27,6 +24,7 @@ from trivium.nn.logprobs import logprobs
 from trivium.nn.lora import merged
 from trivium.nn.packed import Packed
 from trivium.nn.shard import part, whole
+from trivium.quiet import quiet
 
 _NO_MASK = {"full_attention": None}
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
@@ -86,7 +84,7 @@ class Network(torch.nn.Module):
         folder = _folder(path)
         try:
             _check_layers(AutoConfig.from_pretrained(folder))
-            with _quiet():
+            with quiet():
                 model, info = AutoModelForCausalLM.from_pretrained(
                     folder, dtype=dtype, attn_implementation="trivium", output_loading_info=True
                 )
@@ -215,7 +213,7 @@ class Network(torch.nn.Module):
 
     def _write(self, folder: Path, state: dict[str, torch.Tensor], dtype: torch.dtype | None) -> None:
         cast = {name: value.to(dtype or value.dtype) for name, value in state.items()}
-        with _quiet(), files.full_disk():
+        with quiet(), files.full_disk():
             self.model.save_pretrained(folder, state_dict=cast)
         config = copy.deepcopy(self.config)
         config.dtype = dtype or config.dtype
@@ -235,18 +233,6 @@ def digest(state: dict[str, torch.Tensor]) -> str:
         hasher.update(f"{name}\0{tensor.dtype}\0{list(tensor.shape)}\0".encode())
         hasher.update(memoryview(tensor.flatten().view(torch.uint8).numpy()))
     return hasher.hexdigest()
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without transformers' progress bars."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def _folder(path: str | Path) -> Path:

@@ -140,6 +140,7 @@ class Learner:
             return
         meter.add("episodes", len(part))
         weights = self.algorithm.normaliser(counts(part, totals))
+        _check_shape(self.algorithm, "normaliser", weights, len(part), "episode")
         made = self._micros(part, weights)
         self.optimizer.zero_grad(set_to_none=True)  # a step that broke half-way may have left some
         sequence = self._sequence(made, part) if self.algorithm.sequence else None
@@ -164,6 +165,8 @@ class Learner:
             reference=self._reference(micro),
         )
         value, cut = self.algorithm.loss(tokens)
+        for given in (value, cut):
+            _check_shape(self.algorithm, "loss", given, len(new), "token")
         loss = (micro.weight.to(new.dtype) * value).sum()
         loss.backward()
         if not len(micro.of):
@@ -282,6 +285,13 @@ _WORST = ("ratio", "gap", "staleness")
 _MEANS = ("reward", "entropy", "clipped", *_WORST)
 _COUNTS = ("groups", "groups_dropped", "episodes", "tokens_seen", "tokens_computed")
 _SUMS = (*_COUNTS, "loss", *_MEANS, *(f"{name}#" for name in _MEANS))
+
+
+def _check_shape(algorithm: Algorithm, part: str, given: Tensor, count: int, each: str) -> None:
+    """InputError for a part of an algorithm that gives other than one number each, which would spread over all unseen."""
+    if given.shape != (count,):
+        gave = f"{algorithm.name}'s {part} gives a tensor {list(given.shape)}"
+        raise InputError(f"{gave}, not one number for each {each} [{count}]")
 
 
 def _compare(tokens: Tokens, meter: Meter, first: bool) -> None:

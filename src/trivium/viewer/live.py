@@ -46,11 +46,12 @@ class Live:
             live.advance(reward=0.83, recall=0.7)
             live.note("published version 1")
 
-    On a console that is no terminal a stage gets a plain line when it begins, when it is done, and every 30 s between.
+    On stderr unless told otherwise, as stdout is for what a command finds. On a console that is no terminal a stage gets a
+    plain line when it begins, when it is done, and every 30 s between.
     """
 
     def __init__(self, console: Console | None = None, clock: Clock | None = None) -> None:
-        self._console = console or Console()
+        self._console = console or Console(stderr=True)
         self._clock = clock or RealClock()
         self._stages: dict[str, _Stage] = {}
         self._current: _Stage | None = None

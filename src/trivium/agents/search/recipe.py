@@ -22,7 +22,7 @@ from trivium.fleet import Rank
 from trivium.harness import Harness, Limits, Window
 from trivium.loops.reinforce import chosen
 from trivium.nn import Network, lora
-from trivium.policy import Endpoint, Policy, Renderer, Scripted
+from trivium.policy import Endpoint, Policy, Renderer, Scripted, View
 from trivium.tasks.beir import beir_tasks
 from trivium.tasks.cloze import cloze_tasks
 from trivium.tasks.curriculum import two_phases
@@ -319,6 +319,13 @@ class Parts:
         less = {"pruning": {"prune": 0.0}, "blunders": {"forget": 0.3, "over_include": 0.35}}  # else 0.6 and 0.7
         faults = replace(Imperfection(), **(less.get(self.recipe.without, {}) | (less["blunders"] if self.real else {})))
         return Scripted(Teacher(faults, self.recipe.seed).script(self.lessons), self.renderer, name="teacher")
+
+    async def greet(self) -> None:
+        """A word with a teacher behind an endpoint: a wrong address, key or model is known before anything else is done.
+        PolicyError."""
+        messages = [{"role": "user", "content": "Say hello."}]
+        view = View(self.renderer.opening(messages), messages, (), (self.recipe.seed, "hello", 0, "agent", 0))
+        await self.teacher.speak(view, Sampling(max_tokens=16))
 
     @property
     def teacher_spent(self) -> bool:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rich.console import Console
-
 from trivium.agents.search.baselines import fused, judged, returned
 from trivium.agents.search.measured import effort, refusing
 from trivium.agents.search.recipe import Parts, Search, open_corpus
@@ -108,7 +106,7 @@ def answer(run: str, question: str, corpus: str, greedy: bool = True, rollouts: 
     parts, model = _opened(run)
     sampling = Sampling(temperature=0.0 if greedy else 1.0, max_tokens=parts.window.reply)
     check_rollouts(rollouts, sampling)
-    with Live(Console(stderr=True)) as watch:
+    with Live() as watch:
         harness = _on(corpus, parts, watch)
     engine = Engine(model, slots=rollouts, context=parts.window.budget)
     said: asyncio.Queue[str | None] = asyncio.Queue()

@@ -122,6 +122,8 @@ class _Line:
         self.tracker: TensorBoard | None = None
         if rank.first:  # makes what the others then find: the run, its store, and the corpus' vectors in the cache
             self.parts.check()
+            if recipe.teacher and not (self.run.folder / "recipe.json").exists():
+                asyncio.run(self.parts.greet())
             self.run = Run.begin(recipe.out, recipe.fields())
             Store(self.run.folder / "episodes.db").close()
         rank.barrier()
