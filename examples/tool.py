@@ -25,6 +25,7 @@ def look_up(scene, word: str) -> list[Passage]:
 async def main() -> None:
     renderer = Renderer.load(NANO)
     harness = Harness([look_up, prune_chunks], Window(budget=600), prompt="Find the notes that answer the question.")
+    # a call's words begin with a space, as they do in running text: so the nano model's tokens for a copied name are the same
     script = [call(("look_up", {"word": " oven"})), call(("prune_chunks", {"keep": [" #3"]})), say("#3")]
     episode = await harness.run(Task("when", "When did the oven come?"), Scripted(script, renderer))
     for number, segment in enumerate(episode.agent.segments):

@@ -54,7 +54,8 @@ def read_documents(path: str | Path) -> list[Document]:
 
 def read_folder(folder: str | Path) -> list[Document]:
     """Every .txt and .md file under `folder`, in order of path; hidden ones are passed over. The id is the path
-    inside the folder; the title is the first Markdown heading, else the file's name without its suffix."""
+    inside the folder; the title is the first Markdown heading, which the text then does not repeat where it began with it,
+    else the file's name without its suffix."""
     folder = _existing(folder)
     paths = sorted(p for p in folder.rglob("*") if p.suffix.lower() in _SUFFIXES and p.is_file())
     names = {p.relative_to(folder).as_posix(): p for p in paths}
@@ -98,7 +99,11 @@ def _hidden(name: str) -> bool:
 def _read_text_file(path: Path, name: str) -> Document:
     text = _text(path)
     heading = _HEADING.search(text) if path.suffix.lower() != ".txt" else None
-    return Document(name, heading.group(1) if heading else path.stem, text)
+    if not heading:
+        return Document(name, path.stem, text)
+    rest = text[heading.end() :].lstrip()
+    first = rest and not text[: heading.start()].strip()  # a passage is shown as "title: text"
+    return Document(name, heading.group(1), rest if first else text)
 
 
 def _text(path: Path) -> str:
