@@ -172,11 +172,90 @@ def test_a_view_that_cannot_be_read_harms_nobody_else(tiny_model, renderer, toke
 
 
 @pytest.mark.parametrize(
-    "bad", [{"temperature": -1.0}, {"temperature": float("nan")}, {"top_p": 0.0}, {"top_k": -1}, {"max_tokens": 0}]
+    "bad",
+    [
+        {"temperature": -1.0},
+        {"temperature": 1e-40},
+        {"temperature": float("nan")},
+        {"top_p": 0.0},
+        {"top_k": -1},
+        {"max_tokens": 0},
+    ],
 )
 def test_nobody_can_ask_for_what_cannot_be_drawn(bad):
     with pytest.raises(InputError, match="nobody can draw"):
         Sampling(**bad)
+
+
+def interrupted(engine: Engine, view: View, sampling: Sampling, error: type[BaseException]) -> asyncio.AbstractEventLoop:
+    """The loop in which the engine's first pass ended half-way, after its pages were laid out."""
+    loop, hidden = asyncio.new_event_loop(), engine.network.hidden
+
+    def broken(*asked):
+        engine.network.hidden = hidden
+        raise error
+
+    engine.network.hidden = broken
+    speaking = loop.create_task(engine.speak(view, sampling))
+    with pytest.raises((error, PolicyError)):
+        loop.run_until_complete(speaking)
+    with pytest.raises(PolicyError, match=f"the engine broke: {error.__name__}"):
+        loop.run_until_complete(speaking)
+    return loop
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
+def test_a_step_that_ends_half_way_leaves_nothing_to_share(tiny_model, renderer, error, caplog):
+    net = network(tiny_model)
+    engine = Engine(net, renderer=renderer, slots=2, context=200)
+    view = View(prompts(1, 90)[0], (), (), (0, "t", 0, "0", 0))
+    loop = interrupted(engine, view, Sampling(max_tokens=20), error)
+    reply = loop.run_until_complete(engine.speak(view, Sampling(max_tokens=20)))
+    loop.close()
+    wanted = learner_logprobs(net, [*view.tokens, *reply.tokens])[len(view.tokens) - 1 :]
+    assert (wanted - torch.tensor(reply.logprobs)).abs().max() < 2e-5
+
+
+def test_weights_may_come_from_another_thread(tiny_model, renderer):
+    nets = [network(tiny_model, seed) for seed in range(2)]
+    engine = Engine(network(tiny_model), renderer=renderer, slots=4, context=200)
+    views = [View(prompt, (), (), (0, "t", number, "0", 0)) for number, prompt in enumerate(prompts(4))]
+
+    async def main():
+        speaking = [asyncio.create_task(engine.speak(view, Sampling(max_tokens=100))) for view in views]
+        version = 0
+        while not all(task.done() for task in speaking):
+            version += 1
+            await asyncio.to_thread(engine.load, nets[version % 2].state(), version)
+        return [await task for task in speaking]
+
+    for view, reply in zip(views, asyncio.run(main()), strict=True):
+        said = [learner_logprobs(net, [*view.tokens, *reply.tokens])[len(view.tokens) - 1 :] for net in nets]
+        wanted = torch.stack([said[version % 2][place] for place, version in enumerate(reply.versions)])
+        assert (wanted - torch.tensor(reply.logprobs)).abs().max() < 2e-5 and len(set(reply.versions)) > 1
+
+
+def test_a_network_that_somebody_else_loads_is_spoken_with_no_more(tiny_model, renderer):
+    net, other = network(tiny_model), network(tiny_model, seed=1)
+    one, two = (Engine(net, renderer=renderer, slots=1, context=200) for _ in range(2))
+    for engine in (one, two):
+        assert len(speak(engine, prompts(1), Sampling(max_tokens=5))) == 1
+    one.load(other.state(), 1)
+    assert speak(one, prompts(1), Sampling(max_tokens=5))[0].versions == [1] * 5
+    with pytest.raises(PolicyError, match="loaded by somebody else than its engine"):
+        speak(two, prompts(1), Sampling(max_tokens=5))
+
+
+def test_what_a_closed_loop_left_behind_stops_nobody_and_two_loops_at_once_are_refused(tiny_model, renderer):
+    engine = Engine(network(tiny_model), renderer=renderer, slots=1, context=200)
+    loop = asyncio.new_event_loop()
+    left = loop.create_task(engine.speak(View(prompts(1)[0], (), (), (0, "t", 0, "0", 0)), Sampling(max_tokens=100)))
+    loop.run_until_complete(asyncio.sleep(0.01))
+    with pytest.raises(InputError, match="one engine, one loop"):
+        speak(engine, prompts(1), Sampling(max_tokens=5))
+    loop.close()
+    assert not left.done() and len(speak(engine, prompts(1), Sampling(max_tokens=5))[0].tokens) == 5
+    left._log_destroy_pending = engine._driver._log_destroy_pending = False  # it is left on purpose
 
 
 def test_an_engine_without_slots_or_a_tokenizer_is_refused(tiny_model, renderer):

@@ -132,6 +132,25 @@ def test_an_engine_that_returns_with_old_weights_is_not_believed():
     house.account(6 * 4)
 
 
+def test_an_engine_that_is_ahead_of_its_learner_is_not_believed_either():
+    """A server that outlived a killed run: its versions are that run's."""
+    house = House(engine=SimulatedEngine(lambda stream: 4.0, version=7))
+    house.run()
+    assert [event.metrics["episodes_dropped"] for event in house.events] == [4, 0, 0, 0, 0, 0]
+    assert min(house.learner.staleness) == 0
+    house.account(6 * 4)
+
+
+def test_a_policy_that_is_lost_with_a_publication_says_both():
+    async def publish(network, version, engine, probe):
+        engine.die()
+        raise ConnectionError("no such bucket")
+
+    house = House(publish=publish)
+    with pytest.raises(PolicyError, match="dead.*the last publication did not arrive: no such bucket"):
+        house.run()
+
+
 def test_an_engine_that_stays_dead_ends_the_loop_with_its_own_words():
     async def kill(house):
         await asyncio.sleep(6)

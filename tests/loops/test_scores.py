@@ -14,7 +14,7 @@ from trivium.loops import rl, rollouts
 from trivium.loops.reinforce import together
 from trivium.loops.simulated import SimulatedEngine, SimulatedHarness, SimulatedLearner, publishing
 from trivium.reward import score
-from trivium.trace import Store, Task
+from trivium.trace import Score, Store, Task
 
 TASKS = [Task("a", "?"), Task("b", "?")]
 
@@ -84,6 +84,40 @@ def test_a_store_of_another_run_is_refused_and_a_tuple_in_a_task_is_no_other_tas
         run(scores, Store(tmp_path / "episodes.db"), tasks, seed=1)
     with pytest.raises(InputError, match="of another run"):
         run(scores, Store(tmp_path / "episodes.db"), TASKS)
+
+
+def test_a_resumed_run_learns_from_the_scores_of_then(tmp_path):
+    store = Store(tmp_path / "episodes.db")
+    first = run(lambda episode: {"reward": float(episode.sample)}, store)
+    store.score(
+        [Score("rl/0/a/0", "reward", 99.0, "somebody else"), Score("rl/0/a/1", "reward", -5.0, "of a thread", thread="0")]
+    )
+    again = run(lambda episode: {"reward": float(episode.sample)}, store)
+    assert [metrics["reward"] for metrics in again] == [metrics["reward"] for metrics in first] == [0.5, 0.5]
+
+
+def test_a_step_that_was_overtaken_whole_is_not_attempted_again_where_the_next_is_kept(tmp_path):
+    store = Store(tmp_path / "episodes.db")
+
+    def learned(slow, version=0):
+        engine, batches = SimulatedEngine(lambda stream: 100.0 if slow and stream[1] == "b" else 1.0, version=version), []
+
+        async def judge(episode):
+            return {"reward": float(episode.sample)}
+
+        async def main():
+            options = {"groups": 1, "size": 2, "steps": 3, "store": store, "max_lag": 1, "slots": 8}
+            async for groups, _ in rollouts(
+                SimulatedHarness(), [*TASKS, Task("c", "?")], engine, lambda step: judge, **options
+            ):
+                batches.append([(e.id, e.agent.segments[0].versions) for group in groups for e in group.episodes])
+
+        SimulatedClock().run(main())
+        return batches
+
+    first = learned(slow=True)
+    assert [len(batch) for batch in first] == [2, 0, 2]
+    assert learned(slow=False, version=50) == first
 
 
 def test_a_rank_counts_as_many_times_as_it_has_episodes():

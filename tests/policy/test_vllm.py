@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from functools import partial
 
 import httpx
@@ -14,7 +15,7 @@ import torch
 from safetensors import SafetensorError
 
 from tests.laws.walks import TASK, search_corpus
-from trivium.errors import LawError, PolicyError, Unsupported
+from trivium.errors import InputError, LawError, PolicyError, Unsupported
 from trivium.harness import Harness, Window
 from trivium.nn import Network
 from trivium.nn.network import digest
@@ -23,6 +24,7 @@ from trivium.policy.vllm import Vllm, command
 from trivium.policy.vllm_fake import FakeVllm, bigrams, log_softmax
 from trivium.policy.vllm_server import trivium_vllm
 from trivium.trace import Sampling, rows
+from trivium.weights import Publisher, Subscriber
 from trivium.weights.publish import deliver
 from trivium.weights.store import Probe
 
@@ -293,13 +295,59 @@ def test_a_server_that_holds_other_weights_is_refused_and_not_left_paused(serve,
 def test_a_torn_load_is_refused_and_the_next_one_heals_it(serve, renderer, states, monkeypatch):
     server = serve()
     policy = Vllm(server.url, renderer=renderer)
-    monkeypatch.setattr(server, "trivium_load", lambda path: 1 / 0)
-    with pytest.raises(PolicyError, match=f"{server.url} did not do trivium_load: ZeroDivisionError"):
+
+    def torn(path):
+        server.digest = "half of it"
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(server, "trivium_load", torn)
+    with pytest.raises(PolicyError, match=f"{server.url} did not do trivium_load: OSError: the disk is gone"):
         policy.load(states[1], 8)
     assert not server.paused and server.label == "8?"
     monkeypatch.undo()
     policy.load(states[1], 8)
     assert server.label == "8"
+
+
+def test_a_server_that_cannot_read_new_weights_goes_on_with_the_old_ones(serve, renderer, states, monkeypatch):
+    server = serve()
+    policy = Vllm(server.url, renderer=renderer)
+    policy.load(states[1], 3)
+    monkeypatch.setattr(server, "trivium_load", lambda path: 1 / 0)
+    with pytest.raises(PolicyError, match=f"{server.url} did not do trivium_load: ZeroDivisionError"):
+        policy.load(states[0], 4)
+    assert not server.paused and said(policy, Sampling(max_tokens=4)).versions == [3] * 4
+
+
+def test_a_pause_whose_answer_is_lost_ends(serve, renderer, states, monkeypatch):
+    server = serve()
+    policy = Vllm(server.url, renderer=renderer, timeout=0.3, retries=1)
+    pause = server.pause
+    monkeypatch.setattr(server, "pause", lambda body: (pause(body), time.sleep(0.6), (200, {}))[-1])
+    with pytest.raises(PolicyError, match="/pause"):
+        policy.load(states[1], 8)
+    assert not server.paused and said(policy, Sampling(max_tokens=4)).versions == [0] * 4
+
+
+def test_numbers_that_nobody_could_serve_by_are_refused(serve, renderer, tmp_path):
+    server = serve()
+    for wrong in ({"slots": 0}, {"retries": -1}, {"timeout": 0.0}):
+        with pytest.raises(InputError, match="slots are 1 or more"):
+            Vllm(server.url, renderer=renderer, **wrong)
+    with pytest.raises(InputError, match="gone is no folder"):
+        Vllm(server.url, renderer=renderer, folder=tmp_path / "gone")
+
+
+def test_a_server_that_was_started_anew_is_given_its_weights_again(serve, renderer, states, tmp_path):
+    server, publisher, subscriber = serve(), Publisher(tmp_path), Subscriber(tmp_path)
+    policy = Vllm(server.url, renderer=renderer)
+    publisher.send(states[1], 5)
+    assert subscriber.deliver(policy) == 0.0 and subscriber.deliver(policy) is None
+    server.label, server.digest, server.speaks = "default", digest(states[0]), digest(states[0])
+    with pytest.raises(PolicyError, match="publish to it again"):
+        said(policy, Sampling(max_tokens=4))
+    assert subscriber.deliver(policy) == 0.0
+    assert said(policy, Sampling(max_tokens=4)).versions == [5] * 4
 
 
 def test_a_server_that_was_started_anew_is_noticed(serve, renderer, states):

@@ -8,6 +8,7 @@ by time: with tools that answer at once, equal runs batch equally (law 11).
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -19,7 +20,7 @@ from trivium.engine.drafts import Drafts
 from trivium.engine.request import Request
 from trivium.engine.sample import sample
 from trivium.engine.view import Contexts
-from trivium.errors import InputError, PolicyError, Unsupported
+from trivium.errors import InputError, LawError, PolicyError, Unsupported
 from trivium.nn import Network
 from trivium.policy import Renderer, Reply, View
 from trivium.trace import Sampling
@@ -34,7 +35,8 @@ class Engine:
 
     `model` is a model folder (or name), or a Network to speak with; `slots` how many requests run at once, `context` how
     long one may grow, `memory` how many tokens of keys and values are kept (default: slots x context). `version` numbers
-    the weights; `load` replaces them. Whoever finds no slot or no memory waits for its turn.
+    the weights; `load` replaces them, from any thread. Whoever finds no slot or no memory waits for its turn. It speaks in one
+    event loop at a time.
     """
 
     def __init__(
@@ -68,10 +70,13 @@ class Engine:
         self._waiting: list[Request] = []
         self._running: list[Request] = []
         self._driver: asyncio.Task | None = None
+        self._between = threading.RLock()  # steps: what is loaded from another thread waits for their end
+        self._loads = self.network.loads
         self.drafts = Drafts()
 
     async def speak(self, view: View, sampling: Sampling) -> Reply:
-        """One reply. Raises PolicyError when the view and its reply do not fit the engine's context, or it cannot be read."""
+        """One reply. Raises PolicyError when the view and its reply do not fit the engine's context, it cannot be read, or the
+        engine broke; InputError while it speaks in another event loop."""
         vocabulary = self.network.config.vocab_size
         if not len(view.tokens) or min(view.tokens) < 0 or max(view.tokens) >= vocabulary:
             raise PolicyError(f"a view is tokens from 0 to {vocabulary - 1}, and at least one")
@@ -81,6 +86,7 @@ class Engine:
                 f"{self.cache.context}"
             )
         loop = asyncio.get_running_loop()
+        self._leave(loop)
         request = Request.make(view.tokens, sampling, view.stream, loop.create_future())
         self._waiting.append(request)
         if self._driver is None or self._driver.done():
@@ -95,17 +101,19 @@ class Engine:
 
     def load(self, state: dict[str, torch.Tensor], version: int) -> None:
         """Take over new weights between two steps. Requests under way go on under them, their past computed anew."""
-        self.network.load_state(state)
-        self.version = version
-        self.clear()
+        with self._between:
+            self.network.load_state(state)
+            self.version, self._loads = version, self.network.loads
+            self.clear()
 
     def clear(self) -> None:
         """Forget all keys and values: what comes next begins as in a new engine. Requests under way queue again, first."""
-        for request in self._running:
-            request.lease = None
-        self._waiting[:0], self._running = self._running, []
-        self.cache.clear()
-        self.drafts.clear()
+        with self._between:
+            for request in self._running:
+                request.lease = None
+            self._waiting[:0], self._running = self._running, []
+            self.cache.clear()
+            self.drafts.clear()
 
     def digest(self) -> str:
         """Of the tensors that this engine really holds (law 10)."""
@@ -120,22 +128,39 @@ class Engine:
         hidden = self.network.hidden(run, view.positions, view)
         return self.network.logprobs(hidden[:-1], run[1:])[0]
 
+    def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
+        """What is under way in another event loop: nobody's, where that was closed, else there can be no second one."""
+        driver = self._driver
+        if driver is None or driver.done() or driver.get_loop() is loop:
+            return
+        if not driver.get_loop().is_closed():
+            raise InputError("this engine speaks in another event loop, which goes on: one engine, one loop")
+        self._driver, self._waiting, self._running = None, [], []
+        self.clear()
+
     async def _drive(self) -> None:
-        try:
-            while self._waiting or self._running:
-                self._step()
-                await asyncio.sleep(0)
-        except Exception as error:
-            for request in [*self._waiting, *self._running]:
-                if not request.done.done():
-                    request.done.set_exception(PolicyError(f"the engine broke: {type(error).__name__}: {error}"))
-            self._waiting, self._running = [], []
-            self.clear()
-            raise
+        while self._waiting or self._running:
+            try:
+                with self._between:
+                    self._step()
+            except BaseException as error:  # Ctrl-C too: a step that ends half-way leaves pages that hold nothing
+                self._break(error)
+                raise
+            await asyncio.sleep(0)
+
+    def _break(self, error: BaseException) -> None:
+        """Nobody waits for ever, and what comes next begins as in a new engine."""
+        for request in [*self._waiting, *self._running]:
+            if not request.done.done():
+                request.done.set_exception(PolicyError(f"the engine broke: {type(error).__name__}: {error}"))
+        self._waiting, self._running = [], []
+        self.clear()
 
     @torch.inference_mode()
     def _step(self) -> None:
         """Admit who waits; compute one pass of what is lacking and guessed to follow; draw for all who then lack nothing."""
+        if self.network.loads != self._loads:
+            raise LawError("the network was loaded by somebody else than its engine, who knows no version of it: load it twice")
         self._drop_cancelled()
         self._admit()
         speak = [request for request in self._running if request.lacks == 1]

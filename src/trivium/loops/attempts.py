@@ -12,7 +12,7 @@ from trivium.errors import InputError, PolicyError
 from trivium.harness import Harness
 from trivium.policy import Policy
 from trivium.reward import Scorer, score
-from trivium.trace import Episode, Sampling, Store, Task
+from trivium.trace import Episode, Sampling, Score, Store, Task
 
 AGAIN = (1.0, 10.0, 60.0)
 """Seconds before each re-run of an episode whose policy could not speak: an engine has 71 s to come back."""
@@ -80,15 +80,14 @@ class Attempts:
 
     def kept(self, step: int, tasks: Sequence[Task], store: Store) -> list[list[Scored]]:
         """What the store has of a step that this run has made before, task by task: a run that was killed learns from it
-        again. Empty where it has none of it: a rank's share of a step is written whole. InputError where what it has under
-        these ids was made with another seed or another task: facts do not change, so ours would find no place there."""
+        again, with the scores of then: opinions that came later are nothing that it learned from. InputError where what it
+        has under these ids was made with another seed or another task: facts do not change, so ours would find no place."""
         stored = {episode.id: episode for episode in store.select(prefix=f"rl/{step}/")}
         wanted = [[stored.get(identity(step, task, sample)) for sample in range(self.size)] for task in tasks]
         for part, task in zip(wanted, tasks, strict=True):
             if foreign := [e.id for e in part if e and not self._ours(e, step, task)]:
                 raise InputError(f"{store.url} has {foreign[0]} of another run, by its seed or its task: give this one its own")
-        found = [[(e, {s.name: s.value for s in store.scores(e.id)}) for e in part if e] for part in wanted]
-        return found if any(found) else []
+        return [[(e, _first(store.scores(e.id))) for e in part if e] for part in wanted]
 
     def _ours(self, episode: Episode, step: int, task: Task) -> bool:
         kept = [msgspec.msgpack.encode(each) for each in (episode.task, task)]  # in a store a tuple has become a list
@@ -126,6 +125,11 @@ class Attempts:
             if not deadline.expired():
                 raise
             return None
+
+
+def _first(scores: Sequence[Score]) -> dict[str, float]:
+    """The oldest opinion of each name on the whole episode, of `scores` oldest first: those written with the episode."""
+    return {each.name: each.value for each in reversed(scores) if not each.thread}
 
 
 def identity(step: int, task: Task, sample: int) -> str:

@@ -87,7 +87,10 @@ async def rollouts(
     most = slots or max(1, size * len(rank.share(range(groups))))
     attempts = Attempts(harness, engine, size, seed, sampling, asyncio.Semaphore(most), seconds)
     coming = first
-    while store and coming < steps and (kept := attempts.kept(coming, asked(coming), store)):
+    while store and coming < steps:
+        kept = attempts.kept(coming, asked(coming), store)
+        if not any(kept) and not (coming + 1 < steps and any(attempts.kept(coming + 1, asked(coming + 1), store))):
+            break  # one whose attempts were all overtaken is none to attempt again: the next, which was whole by then, is there
         coming += 1
         yield _yielded(kept, size, {})
     flying: deque[Flight] = deque()
@@ -174,11 +177,11 @@ async def rl(
     """Learn from each batch of the source, publish, and say what happened. With the source at lag 0 the next batch is
     sampled from the weights that this one made.
 
-    An episode with a token more than `max_lag` versions older than the learner is dropped and counted. A publication that
-    does not arrive (a time-out, a lost connection, a torn object) is counted, the policy goes on with its old weights and
-    tokens say so, and the next one makes up for it. No wait is longer than `deadline` seconds: then TriviumError, as when
-    nothing fresh arrives for STALE steps. Raises InputError where engine and learner share a network, and where rewards
-    differ and none of the episodes is by a policy that the learner learns from.
+    An episode with a token more than `max_lag` versions older than the learner, or newer, is dropped and counted. A
+    publication that does not arrive (a time-out, a lost connection, a torn object) is counted, the policy goes on with its
+    old weights and tokens say so, and the next one makes up for it. No wait is longer than `deadline` seconds: then
+    TriviumError, as when nothing fresh arrives for STALE steps. Raises InputError where engine and learner share a network,
+    and where rewards differ and none of the episodes is by a policy that the learner learns from.
     """
     if getattr(engine, "network", engine) is learner.network:
         raise InputError("the engine speaks with the learner's own network, so no version would be one: load it twice")
@@ -186,7 +189,12 @@ async def rl(
     try:
         while True:
             asked = now()
-            batch = await in_time(anext(source, None), deadline, f"the batch of step {step}")
+            try:
+                batch = await in_time(anext(source, None), deadline, f"the batch of step {step}")
+            except PolicyError as error:
+                if why:
+                    raise PolicyError(f"{error} (the last publication did not arrive: {why})") from error
+                raise
             if batch is None:
                 return
             groups, scores = batch

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from trivium.errors import PolicyError
-from trivium.loops.staleness import oldest
+from trivium.loops.staleness import versions
 from trivium.policy import Policy, Reply, View
 from trivium.trace import Episode, Sampling, Segment, Stop, Task, Thread
 from trivium.train import Batch, Step
@@ -117,7 +117,7 @@ class SimulatedLearner:
 
     async def step(self, batch: Batch) -> Step:
         episodes = [episode for group in batch.groups for episode in group.episodes]
-        stale = [self.version - (oldest(episode, self.policies) or 0) for episode in episodes]
+        stale = [self.version - min(versions(episode, self.policies), default=0) for episode in episodes]
         await asyncio.sleep(self.seconds(self.version))
         self.learned.append([episode.id for episode in episodes])
         self.staleness.append(max(stale, default=0))

@@ -102,6 +102,7 @@ class Network(torch.nn.Module):
     def _adopt(self, model: PreTrainedModel, folder: Path | None = None) -> None:
         self.model = model
         self.folder = folder
+        self.loads = 0  # how often its weights were replaced: an engine asks
         self.eval()
         _check_forward(self)
 
@@ -185,6 +186,7 @@ class Network(torch.nn.Module):
                 raise InputError(f"{name} has shape {list(state[name].shape)}, the network wants {list(tensor.shape)}")
         for name, tensor in mine.items():
             tensor.copy_(part(state[name], tensor))
+        self.loads += 1
 
     def digest(self) -> str:
         """blake3 (hex) of the names and bytes of all weights, in the order of their names."""

@@ -12,6 +12,7 @@ import asyncio
 import os
 import random
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from blake3 import blake3
 
 from trivium import files
-from trivium.errors import PASSING, LawError, PolicyError, Unsupported
+from trivium.errors import PASSING, InputError, LawError, PolicyError, Unsupported
 from trivium.policy.base import Reply, View
 from trivium.policy.render import Renderer
 from trivium.trace import Sampling
@@ -53,10 +54,11 @@ class Vllm:
     At most `slots` requests are in flight, further ones wait. Passing failures are tried again up to `retries` times,
     waiting WAIT, 2 WAIT, 4 WAIT, ...; the seed is the request's own, so that a second try says the same. A server that
     is silent for `timeout` seconds counts as failed. New weights go through `folder` (default: a temporary one), which the
-    server's process reads.
+    server's process reads. `version` is that of the weights there, -1 when they were found to be nobody's.
 
-    Raises PolicyError when nobody answers at `url`, and Unsupported, naming the option, when the server was not started
-    as `command` has it or its layers compute with other weights than they hold.
+    Raises PolicyError when nobody answers at `url`, Unsupported, naming the option, when the server was not started
+    as `command` has it or its layers compute with other weights than they hold, InputError for a folder that is none, and
+    for numbers that nobody could serve by.
     """
 
     def __init__(
@@ -72,6 +74,10 @@ class Vllm:
     ) -> None:
         self.url, self.name, self.slots, self.retries, self.timeout = url.rstrip("/"), name, slots, retries, timeout
         self.folder = Path(folder or tempfile.gettempdir())
+        if slots < 1 or retries < 0 or not timeout > 0:
+            raise InputError(f"slots are 1 or more, retries 0 or more, timeout above 0: not {slots}, {retries}, {timeout}")
+        if not self.folder.is_dir():
+            raise InputError(f"{self.folder} is no folder: new weights go to the server through it")
         self._open: tuple[Any, Any, asyncio.Semaphore] | None = None
         with self._understood():
             found = self._inspect()
@@ -134,6 +140,7 @@ class Vllm:
         versions: list[int] = []
         for span in spans or ():
             if not span["version"].isdecimal():
+                self.version = -1  # so that a subscriber who gave it these once gives them again
                 raise PolicyError(
                     f"vLLM at {self.url} spoke under weights that it calls {span['version']!r}, which nobody published: "
                     "it was started anew, or an update was torn; publish to it again"
@@ -149,7 +156,8 @@ class Vllm:
         """Take over new weights between two steps. Replies under way go on under them, their past computed anew.
 
         Blocks until the server has them (it is paused meanwhile, and resumed whatever happens). Raises Unsupported when
-        the server's dtype cannot hold them, PolicyError when it does not take them, LawError when it then holds others.
+        the server's dtype cannot hold them, PolicyError when it does not take them (where it still holds the old ones it goes
+        on with them, under their version), LawError when it then holds others.
         """
         from trivium.policy.vllm_server.trivium_vllm import digest, widened
 
@@ -160,18 +168,38 @@ class Vllm:
         file = self._write(state, version)
         try:
             self._control("/pause?mode=keep")
-            try:
-                self._label(f"{version}?")
-                held = self._worker("trivium_load", str(file))["digest"]
-                self._control("/reset_prefix_cache?reset_running_requests=true")
-                if held != wanted:
-                    raise LawError(f"version {version} was published, but vLLM at {self.url} holds other weights")
-                self._label(str(version))
-            finally:
-                self._control("/resume")
+            before = self._control("/weight_info", get=True)["weight_version"], self.digest()
+            self._label(f"{version}?")
+            held = self._take(file, *before)
+            self._control("/reset_prefix_cache?reset_running_requests=true")
+            if held != wanted:
+                raise LawError(f"version {version} was published, but vLLM at {self.url} holds other weights")
+            self._label(str(version))
         finally:
             file.unlink()
+            self._resume()
         self.version = version
+
+    def _take(self, file: Path, label: str, had: str) -> str:
+        """The digest of what the server holds after it was asked to load `file`. Where it refused, and has what it had, that
+        has its label again."""
+        try:
+            return self._worker("trivium_load", str(file))["digest"]
+        except PolicyError:
+            if self.digest() == had:
+                self._label(label)
+            raise
+
+    def _resume(self) -> None:
+        """Asked for until it is heard: a server that stays paused answers nobody."""
+        for attempt in range(self.retries + 1):
+            try:
+                self._control("/resume")
+                return
+            except PolicyError:
+                if attempt == self.retries:
+                    raise
+                time.sleep(WAIT * 2**attempt)
 
     def digest(self) -> str:
         """Of the tensors that the server really holds (law 10)."""
@@ -202,7 +230,7 @@ class Vllm:
         """What the server is. Every option that is missing is an error here, by its name (law 7)."""
         self._control("/is_paused", get=True, missing="VLLM_SERVER_DEV_MODE=1 in its environment")
         found = self._worker("trivium_serves", missing="--worker-extension-cls trivium_vllm.Worker")
-        self._control("/resume")  # whoever paused it may be dead; what an update under way says is refused by its label
+        self._resume()  # whoever paused it may be dead; what an update under way says is refused by its label
         if found["logprobs"] != "processed_logprobs":
             self._refuse(f"--logprobs-mode processed_logprobs (it has {found['logprobs']}, which ignores the temperature)")
         if found["workers"] != 1:

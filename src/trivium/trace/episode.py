@@ -57,9 +57,10 @@ class Sampling:
 
     def __post_init__(self) -> None:
         """Raises InputError for what nobody could draw by."""
-        if not 0 <= self.temperature < math.inf or not 0 < self.top_p <= 1 or self.top_k < 0 or self.max_tokens < 1:
+        warm = self.temperature == 0 or 1e-6 <= self.temperature < math.inf  # below, logits over it are infinite
+        if not warm or not 0 < self.top_p <= 1 or self.top_k < 0 or self.max_tokens < 1:
             raise InputError(
-                f"nobody can draw by {self}: temperature from 0, top_p above 0 up to 1, top_k from 0, max_tokens from 1"
+                f"nobody can draw by {self}: temperature 0 or from 1e-6, top_p above 0 up to 1, top_k from 0, max_tokens from 1"
             )
 
 
