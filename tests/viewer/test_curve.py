@@ -93,7 +93,7 @@ def test_the_picture_of_several_runs_has_a_colour_for_each_recipe(tmp_path):
         warnings.simplefilter("error")
         learning_curves({"A": [a_run(20), a_run(10)], "B (untrained)": [[]], "C": [a_run(1)]}, tmp_path / "c.png")
     with Image.open(tmp_path / "c.png") as image:
-        assert image.size == (1600, 900)
+        assert image.size == (2000, 900)
         pixels = np.asarray(image.convert("RGB"))
     drawn = [int((pixels == [int(colour[at : at + 2], 16) for at in (1, 3, 5)]).all(-1).sum()) for colour in COLOURS[:4]]
     assert drawn[0] > 500 and drawn[1] == 0 and drawn[2] > 50 and drawn[3] == 0

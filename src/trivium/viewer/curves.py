@@ -15,8 +15,8 @@ from trivium.viewer.curve import STYLE, Event, series, smooth
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-HELD_OUT = ("reward", "f1", "trajectory_recall", "answer_found")
-BEHAVIOUR = ("searches", "returned", "prune_rate", "entropy")
+HELD_OUT = ("reward", "f1", "trajectory_recall", "answer_found", "past_soft")
+BEHAVIOUR = ("searches", "returned", "entropy", "prune_rate", "past_soft")
 COLOURS = ("#1f4e79", "#c8553d", "#3a8f5c", "#8a6fb0", "#c79a2b", "#4aa3b5", "#7a7a7a", "#b04a7a")
 
 Runs = Mapping[str, Sequence[Sequence[Event]]]
@@ -24,7 +24,7 @@ Runs = Mapping[str, Sequence[Sequence[Event]]]
 
 
 def learning_curves(runs: Runs, path: str | Path) -> None:
-    """Write a PNG of 1600 x 900: above, what held-out tasks said while training ("rl_eval" events); below, how the policy
+    """Write a PNG of 2000 x 900: above, what held-out tasks said while training ("rl_eval" events); below, how the policy
     behaved in training ("rl" events, smoothed). One colour a recipe; its runs thin, their mean thick.
 
     The file is the old one or the new one, never half of it.
@@ -36,9 +36,9 @@ def learning_curves(runs: Runs, path: str | Path) -> None:
     path = Path(path)
     temporary = staged(path)
     with rc_context(STYLE):
-        figure = Figure(figsize=(1600 / 120, 900 / 120), dpi=120, layout="constrained")
+        figure = Figure(figsize=(2000 / 120, 900 / 120), dpi=120, layout="constrained")
         FigureCanvasAgg(figure)
-        axes = figure.subplots(2, 4, sharex=True)
+        axes = figure.subplots(2, 5, sharex=True)
         for row, kind, names in zip(axes, ("rl_eval", "rl"), (HELD_OUT, BEHAVIOUR), strict=True):
             for each, name in zip(row, names, strict=True):
                 _panel(each, runs, kind, name)
