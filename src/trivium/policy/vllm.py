@@ -2,8 +2,8 @@
 
 vLLM itself labels its weights, and tells with every reply which of its tokens were sampled under which label. The label
 is our version's number; while weights are being replaced it is "8?", and a reply that bears such a label, or one that
-nobody published ("default": the server was started anew), is refused. So whoever else loads, dies or restarts there,
-no token gets a version that is not its own.
+nobody published ("default": the server was started anew), is refused. So whatever dies, restarts or loads there, no
+token gets a version that is not its own, as long as one client at a time publishes.
 """
 
 from __future__ import annotations
