@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from trivium.agents.search import measured as measuring
+from trivium.agents.search import recipe as recipes
 from trivium.agents.search.compare import AGENTS, compare
 from trivium.agents.search.measured import Measured, Speaker, Suite, _attempt, speakers
 from trivium.agents.search.recipe import NANO, Search
@@ -156,6 +157,42 @@ def test_a_stopped_measurement_goes_on_where_it_was(tmp_path):
     assert [sample for _, sample in every] == [0] * 4
     _attempt(made, RL, every[:3], lambda n: None)
     assert made.missing(RL) == every[3:]
+
+
+def asked(folder: Path, question: str, gold: str, answer: str) -> Suite:
+    """A data set of one question over three pages."""
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    pages = [
+        ("d0", "Alba", "Alba lies on the river Ruhn."),
+        ("d1", "Bern", "Bern was founded by a baker."),
+        ("d2", "Cork", "Nine."),
+    ]
+    lines = [json.dumps({"_id": id, "title": title, "text": text}) for id, title, text in pages]
+    (folder / "corpus.jsonl").write_text("\n".join(lines))
+    (folder / "queries.jsonl").write_text(json.dumps({"_id": "0", "text": question, "metadata": {"answer": answer}}))
+    (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n0\t{gold}\t1\n")
+    return Suite(corpus=str(folder))
+
+
+def test_a_question_of_the_same_id_or_a_corrected_one_is_another(tmp_path, monkeypatch):
+    monkeypatch.setattr(recipes, "open_embedder", lambda *_, **__: HashEmbedder())
+    folder = str(run(tmp_path / "r"))
+    for question, gold, answer, first in (
+        ("Who founded Bern?", "d1", "a baker", "d1"),
+        ("On which river lies Alba?", "d0", "Ruhn", "d0"),
+        ("On which river lies Alba?", "d2", "Ruhn", "d0"),
+    ):
+        made = Measured(folder, asked(tmp_path / "data", question, gold, answer))
+        assert made.missing(RL) == [("0", 0)]
+        _attempt(made, RL, made.missing(RL), lambda n: None)
+        assert made.missing(RL) == [] and made.plain(lambda n: None)["0"]["bm25"][0].doc == first
+
+
+def test_two_questions_of_one_id_are_refused(tmp_path):
+    suite = asked(tmp_path / "data", "Who founded Bern?", "d1", "a baker")
+    shutil.copy(tmp_path / "data" / "qrels" / "test.tsv", tmp_path / "data" / "qrels" / "train.tsv")
+    with pytest.raises(InputError, match="share their id with another, 0 first"):
+        assert Measured(str(run(tmp_path / "r")), replace(suite, split="train+test")).tasks
 
 
 def test_other_weights_and_another_harness_are_another_measurement(tmp_path):

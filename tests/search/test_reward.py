@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 
 import pytest
 
 from tests.laws.walks import TASK, script, search, search_corpus
 from trivium.agents.search import reward
+from trivium.agents.search.baselines import returned
 from trivium.agents.search.reward import SearchReward, returned_documents
 from trivium.harness import Harness, Window
 from trivium.policy.scripted import call, say
@@ -43,6 +45,17 @@ def test_a_loop_is_worth_less_than_what_it_began_with(renderer):
     assert once["repeat_penalty"] == 0 and once["reward"] - loop["reward"] == pytest.approx(0.3)
     assert worth("#2" + " #2" * 40)["repeat_penalty"] == 0.5
     assert worth("#2 #5")["reward"] > once["reward"]
+
+
+@pytest.mark.parametrize("handle", ["#1", "#2"])
+def test_a_handles_number_is_no_answer(renderer, handle):
+    task = dataclasses.replace(TASK, truth={**TASK.truth, "answer": "2"})
+    harness = Harness([search_corpus], Window(4000), "Search.", specs=False)
+    episode = asyncio.run(harness.run(task, script(renderer, [call(search()), say(handle)])))
+    (said,) = [piece for piece in episode.agent.calls[0].pieces if piece.ref == handle]
+    assert not reward.shows(said, task) and [found.states for found in returned(episode)] == [False]
+    assert asyncio.run(SearchReward()(episode))["answer_found"] == 0.0
+    assert reward.shows(dataclasses.replace(said, text=f"There are 2 of them. {handle}\n"), task)
 
 
 @pytest.mark.parametrize(

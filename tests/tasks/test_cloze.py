@@ -36,6 +36,23 @@ def test_two_hops_hide_the_name_of_the_second_page():
         assert not task.prompt.startswith("Tall Oak")  # nor does a page's own name stand first
 
 
+def test_a_pages_own_name_is_no_link():
+    """Neither to a namesake nor, by a part of it, to another page."""
+    pages = [
+        Document("old", "Silent Harbour (film)", "It was shot in nine days with borrowed money and a borrowed boat."),
+        Document("new", "Silent Harbour (novel)", "Silent Harbour is a novel that a baker wrote in three weeks of rain."),
+        Document("part", "Great Mill", "A mill that grinds no more, but whose wheel is turned for visitors on Sundays."),
+        Document(
+            "whole", "Great Mill Road", "Great Mill Road is the longest street of the town, with forty lamps and one inn."
+        ),
+        Document(
+            "names", "Inns of the coast", "The oldest of all inns on the coast stands near the Great Mill and sells cider."
+        ),
+    ]
+    linked = {tuple(task.truth["gold"]) for task in cloze_tasks(pages, 40) if task.truth["hops"] == 2}
+    assert linked == {("names", "part")}
+
+
 def test_equal_seeds_ask_alike_and_others_do_not():
     assert cloze_tasks(PAGES, 9, seed=3) == cloze_tasks(PAGES, 9, seed=3)
     assert cloze_tasks(PAGES, 9, seed=3) != cloze_tasks(PAGES, 9, seed=4)

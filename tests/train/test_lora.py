@@ -124,6 +124,15 @@ def test_a_resumed_run_is_the_same_run(tmp_path):
     assert all(torch.equal(value, second.network.own()[name]) for name, value in first.network.own().items())
 
 
+def test_a_checkpoint_of_another_alpha_is_refused(tmp_path):
+    kept, one = Checkpoints(tmp_path), student(lora(network(dtype=torch.float32), rank=4, alpha=64.0))
+    before = one.network.digest()
+    kept.save(student(lora(network(dtype=torch.float32), rank=4, alpha=8.0)))
+    with pytest.raises(InputError, match="of adapters with alpha 8, the network's have 64"):
+        kept.load(one)
+    assert one.network.digest() == before
+
+
 def test_a_checkpoint_without_adapters_is_refused(tmp_path):
     kept, one = Checkpoints(tmp_path), student(adapted())
     before = one.network.digest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 
@@ -56,6 +57,12 @@ class Result:
         return cls(parts[0].policy, [task for part in parts for task in part.tasks], scores, parts[0].sampling)
 
 
+def refuse_twins(tasks: Sequence[Task]) -> None:
+    """InputError for an id that two tasks have: they would be counted twice and paired once."""
+    if twins := [id for id, times in Counter(task.id for task in tasks).items() if times > 1]:
+        raise InputError(f"{len(twins)} tasks share their id with another, {twins[0]} first: every question needs its own")
+
+
 async def evaluate(
     harness: Harness,
     tasks: Sequence[Task],
@@ -72,10 +79,12 @@ async def evaluate(
     """Attempt every task `samples` times and score it; a task's scores are means over its attempts.
 
     `policy` may be a function of the task (a scripted expert knows its task). At most `at_once` episodes live at a time;
-    `progress` hears of each that ended. Raises PolicyError when the policy could not speak at all.
+    `progress` hears of each that ended. Raises PolicyError when the policy could not speak at all, InputError where nothing
+    is asked, and where two tasks have one id.
     """
     if not tasks or samples < 1 or at_once < 1:
         raise InputError(f"there is nothing to evaluate: {len(tasks)} tasks, {samples} samples, {at_once} at once")
+    refuse_twins(tasks)
     sampling, gate = sampling or Sampling(), asyncio.Semaphore(at_once)
 
     async def attempt(task: Task, sample: int) -> Episode:

@@ -24,6 +24,7 @@ class Context:
     messages: list[Message] = field(default_factory=list)
     refs: dict[str, str] = field(default_factory=dict)  # source -> handle, for the whole episode
     seen: set[str] = field(default_factory=set)
+    new: set[str] = field(default_factory=set)  # seen first in this turn
 
     @property
     def segment(self) -> Segment:
@@ -93,12 +94,14 @@ class Context:
 
     def handle(self, source: str) -> str:
         """The short handle of `source`: #1, #2, ... in order of first appearance in the episode."""
+        if source not in self.seen:
+            self.new.add(source)
         self.seen.add(source)
         return self.refs.setdefault(source, f"#{len(self.refs) + 1}")
 
     def forget(self, source: str) -> None:
-        """Take back the handle that was given last, to a passage that found no room; an older one was shown and stays."""
-        if self.refs[source] == f"#{len(self.refs)}":
+        """Take back the handle that was given last, to a new passage that found no room; another was shown and stays."""
+        if source in self.new and self.refs[source] == f"#{len(self.refs)}":
             del self.refs[source]
             self.seen.discard(source)
 
@@ -122,7 +125,7 @@ class Context:
     def summarize(self, summary: str, specs: Sequence[Message], author: str, version: int) -> Summarize:
         """Cut: the thread goes on from its opening and its own `summary`; handles stay, all chunks leave the view."""
         before = self.here()
-        messages = [*self.opening, {"role": "user", "content": f"Your summary so far:\n{summary}"}]
+        messages = [*self.opening, {"role": "user", "content": f"Your summary so far:\n{self.renderer.plain(summary)}"}]
         self._begin(messages, specs, "summary")
         return Summarize(author=author, version=version, before=before, after=self.here())
 

@@ -275,12 +275,13 @@ class _Life:
     def _show(self, outcomes: list[_Outcome]) -> None:
         """Give every passage its handle; one already in view, or twice in a turn, is shown once."""
         shown, plain = set(self.context.in_view().values()), self.context.renderer.plain
+        self.context.new.clear()
         for outcome in outcomes:
             call = outcome.call
             if call.error:
                 call.pieces = [Piece(plain(f"Error: {call.error}\n"))]
             elif isinstance(outcome.result, Keep):
-                call.pieces = [Piece(f"{outcome.result.said}\n")]
+                call.pieces = [Piece(plain(f"{outcome.result.said}\n"))]
             elif isinstance(outcome.result, str):
                 call.pieces = [Piece(plain(f"{outcome.result}\n"))]
             else:

@@ -38,7 +38,7 @@ def lora(network: Network, rank: int = 8, alpha: float | None = None, seed: int 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         inject_adapter_in_model(config, network.model, adapter_name=ADAPTER)
-    network.adapted = True
+    network.adapted, network.alpha = True, float(config.lora_alpha)
     return network
 
 

@@ -63,6 +63,7 @@ class Network(torch.nn.Module):
 
     sharded = False
     adapted = False
+    alpha = 0.0  # of its adapters, which no tensor tells
 
     def __init__(self, config: PretrainedConfig, seed: int = 0, dtype: torch.dtype = torch.float32) -> None:
         """A fresh network of `config`; the same seed gives the same weights. Unsupported: other layer types."""

@@ -58,9 +58,11 @@ def _sentences(documents: Sequence[Document]) -> list[_Sentence]:
         pages.setdefault(plain(document.title), number)
     found = []
     for number, document in enumerate(documents):
-        for text in _SENTENCE.split(document.text) if document.title else ():
+        own = plain(document.title)
+        for text in _SENTENCE.split(document.text) if own else ():
             if WORDS[0] <= len(text.split()) <= WORDS[1]:
-                found.append(_Sentence(text, number, _link(text, number, pages)))
+                others = text.replace(own, "\0" * len(own))  # a page's own name, or a part of it, names no other page
+                found.append(_Sentence(text, number, _link(others, number, pages)))
     return found
 
 

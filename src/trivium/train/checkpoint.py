@@ -23,7 +23,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from trivium import files
-from trivium.errors import CorruptError
+from trivium.errors import CorruptError, InputError
 from trivium.train import ranks
 from trivium.train.learner import Learner
 
@@ -59,7 +59,8 @@ class Checkpoints:
         weights, optimizer = learner.network.own(), learner.optimizer_state()
         if learner.network.sharded and ranks.mine():
             return None
-        state = {"version": learner.version, "algorithm": learner.algorithm.name, "user": user or {}}
+        state = {"version": learner.version, "algorithm": learner.algorithm.name, "alpha": learner.network.alpha}
+        state["user"] = user or {}
         return self._put((save(_whole(weights)), save(_whole(optimizer)), json.dumps(state).encode()))
 
     def _put(self, contents: tuple[bytes, bytes, bytes]) -> Path:
@@ -119,6 +120,9 @@ class Checkpoints:
 
 def _restore(learner: Learner, contents: Contents, skipped: list[str]) -> Loaded:
     weights, optimizer, state = contents
+    had, has = state.get("alpha"), learner.network.alpha  # 0 without adapters, which their names tell
+    if had and has and had != has:
+        raise InputError(f"this checkpoint is of adapters with alpha {had:g}, the network's have {has:g}")
     before = _whole(learner.network.own())
     learner.network.load_state(weights)
     try:

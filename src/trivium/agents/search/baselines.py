@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trivium.agents.search.reward import answers, states
+from trivium.agents.search.reward import answers, shows, states
 from trivium.agents.search.tools import line
 from trivium.corpus import Corpus, document_of
 from trivium.corpus.search import CANDIDATES, best
@@ -71,7 +71,7 @@ def returned(episode: Episode) -> list[Found]:
     """What an episode's answer returned, as a ranking; a document by all its passages that are cited."""
     known = handles(episode.agent)
     pieces = (piece for call in episode.agent.calls for piece in call.pieces if piece.ref)
-    said = {piece.ref for piece in pieces if states(piece.text, episode.task)}
+    said = {piece.ref for piece in pieces if shows(piece, episode.task)}
     found: dict[str, bool] = {}
     for ref in (ref for ref in cited(episode.agent) if ref in known):
         found[document_of(known[ref])] = found.get(document_of(known[ref]), False) or ref in said

@@ -25,6 +25,7 @@ from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.corpus import Corpus, open_embedder
 from trivium.engine import Engine
 from trivium.errors import InputError
+from trivium.eval.suite import refuse_twins
 from trivium.fleet import Rank, launch
 from trivium.harness import Harness, ToolError, prune_chunks, refuse_silence
 from trivium.loops import Run
@@ -102,6 +103,7 @@ class Measured:
         asked = [task for task in self._asked() if self.suite.hops in (0, task.truth.get("hops"))][: self.count]
         if not asked:
             raise InputError(f"{self.suite.corpus or self.run.folder} has no question of {self.suite.hops or 'any'} hops")
+        refuse_twins(asked)
         return asked
 
     def _asked(self) -> list[Task]:
@@ -226,16 +228,16 @@ class Measured:
         key = hashlib.blake2b(json.dumps(sorted(c.digest for c in corpora.values())).encode(), digest_size=6).hexdigest()
         path = self.run.folder / f"compare-plain-{key}.json"
         kept = read_json(path) if path.is_file() else {}
-        new = [task for task in self.tasks if tuple(kept.get(task.id, ())) != SEARCHES]
+        names = {task.id: _name(task) for task in self.tasks}
+        new = [task for task in self.tasks if tuple(kept.get(names[task.id], ())) != SEARCHES]
         for task in new:
             corpus = corpora["" if self.real else task.id.partition("/")[0]]
             rankings = plain_rankings(corpus, task)
-            kept[task.id] = {name: [[f.doc, f.states] for f in ranking] for name, ranking in rankings.items()}
+            kept[names[task.id]] = {name: [[f.doc, f.states] for f in ranking] for name, ranking in rankings.items()}
             progress(1)
         if new:
             write_text(path, json.dumps(kept))
-        asked = {task.id for task in self.tasks}
-        return {t: {name: [Found(*f) for f in r] for name, r in kept[t].items()} for t in kept if t in asked}
+        return {id: {name: [Found(*f) for f in found] for name, found in kept[key].items()} for id, key in names.items()}
 
 
 def refusing(harness: Harness) -> Harness:
@@ -301,7 +303,7 @@ def _attempt(run: Measured, speaker: Speaker, pairs: Sequence[Pair], progress: C
     prefix, store = run.prefix(speaker), Store(run.run.folder / "compare.db")
 
     async def attempt(task: str, sample: int) -> Episode:
-        id, seed = f"{prefix}{task}/{sample}", run.recipe.seed + 1
+        id, seed = f"{prefix}{_name(tasks[task])}/{sample}", run.recipe.seed + 1
         episode = await harness.run(tasks[task], policy, sample=sample, seed=seed, id=id, sampling=sampling)
         progress(1)
         return episode
@@ -319,6 +321,12 @@ def _attempt(run: Measured, speaker: Speaker, pairs: Sequence[Pair], progress: C
 def _same(kept: Task, asked: Task) -> bool:
     """Whether two tasks are one: the question, and what judges it."""
     return kept.prompt == asked.prompt and all(kept.truth.get(n) == asked.truth.get(n) for n in ("gold", "answer", "hops"))
+
+
+def _name(task: Task) -> str:
+    """Of a task as it is now: one whose question or judgement was corrected is another, though its id is the same."""
+    told = json.dumps([task.prompt, *(task.truth.get(name) for name in ("gold", "answer", "hops"))], sort_keys=True)
+    return f"{task.id}/{hashlib.blake2b(told.encode(), digest_size=6).hexdigest()}"
 
 
 def _digest(model: str) -> str:

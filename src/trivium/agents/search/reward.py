@@ -9,7 +9,7 @@ from trivium.corpus import document_of
 from trivium.errors import InputError
 from trivium.harness import Window
 from trivium.reward import cited, f_beta, handles, precision, recall, repeated, streak_penalty, turn_penalty
-from trivium.trace import Episode, Prune, Task, Thread
+from trivium.trace import Episode, Piece, Prune, Task, Thread
 
 FLOOR = 0.01
 """ε of the report, illegible there; 0.01 as a third-party rebuild has it (reports.md 3.5)."""
@@ -102,8 +102,8 @@ def answer_found(episode: Episode) -> bool:
     found" (3.1); we read it as returned, since that is what the caller gets. No passage states a yes or a no: there all
     gold must be returned."""
     refs = set(cited(episode.agent))
-    texts = [piece.text for call in episode.agent.calls for piece in call.pieces if piece.ref in refs]
-    return answers(episode.task, returned_documents(episode), any(states(text, episode.task) for text in texts))
+    pieces = [piece for call in episode.agent.calls for piece in call.pieces if piece.ref in refs]
+    return answers(episode.task, returned_documents(episode), any(shows(piece, episode.task) for piece in pieces))
 
 
 def answers(task: Task, returned: list[str], stated: bool) -> bool:
@@ -116,6 +116,11 @@ def answers(task: Task, returned: list[str], stated: bool) -> bool:
 def states(text: str, task: Task) -> bool:
     """Whether a passage holds the task's answer as whole words."""
     return f" {_plain(task.truth.get('answer', ''))} " in f" {_plain(text)} "
+
+
+def shows(piece: Piece, task: Task) -> bool:
+    """Whether a passage that was shown states the answer; the number of its handle is ours, and states nothing."""
+    return states(piece.text.rstrip().removesuffix(piece.ref), task)
 
 
 def valid_turns(thread: Thread) -> int:
