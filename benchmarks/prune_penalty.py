@@ -5,10 +5,9 @@
 
 The search agent itself never meets this failure (docs/learning.md): its passages take 25 tokens and a prune 57, so one at a
 time frees nothing, and its tool names what to keep. Here, as in the report (reports.md 3.2), a chunk is several times as long
-as a call, and the tool names what to drop. Of the teacher's episodes that prune four in five drop one chunk a call, the
-others all. Both arms begin at one warm-up's weights, each in a process of one thread, and differ in the reward's prune
-penalty alone; turns cost nothing. Held-out questions are about worlds of other names. Stop it with Ctrl-C: a killed
-parent leaves its arms running.
+as a call, and the tool names what to drop. Of the teacher's episodes that prune half drop one chunk a call, half all. Both
+arms begin at one warm-up's weights, each in a process of one thread, and differ in the reward's prune penalty alone; turns
+cost nothing. Held-out questions are about worlds of other names. Stop it with Ctrl-C: a killed parent leaves its arms running.
 """
 
 from __future__ import annotations
@@ -48,14 +47,13 @@ WINDOW = Window(1400, soft=0.5, hard=0.57, reply=96)  # a search fills it: one m
 RESULTS, PAGES = 6, 2  # chunks a search, and pages of a world in each: some 170 tokens
 LESSONS, SFT_STEPS, SFT_SIZE = 1200, 150, 16
 STEPS, GROUPS, SIZE, HELDOUT = 20, 6, 8, 128
-ONE = 0.8  # share of the teacher's episodes that drop one chunk a call
 ARMS = {"with": 1.0, "without": 0.0}
 """The weight of the reward's prune penalty."""
 
 FAULTS = Imperfection(forget=0.2, over_include=0.3, prune=1.0, two_calls=0.0, sloppy_query=0.1)
 
 DESIGN = {"window": asdict(WINDOW), "results": RESULTS, "pages": PAGES, "warm_up": [LESSONS, SFT_STEPS, SFT_SIZE],
-          "rl": [STEPS, GROUPS, SIZE], "heldout": HELDOUT, "one_at_a_time": ONE, "faults": asdict(FAULTS)}  # fmt: skip
+          "rl": [STEPS, GROUPS, SIZE], "heldout": HELDOUT, "faults": asdict(FAULTS)}  # fmt: skip
 
 MEANS = ("reward", "f1", "answer_found", "prune_rate", "prunes", "prune_penalty")
 METRICS = (*MEANS, "each", "streak")
@@ -117,7 +115,7 @@ def _bound(world: World) -> tuple[list[Document], dict[str, str]]:
 
 
 def habits(tasks: Sequence[Task], seed: int) -> Callable[[View], Message]:
-    """The scripted teacher with this tool: what it would not keep it drops, in most episodes one chunk a call."""
+    """The scripted teacher with this tool: what it would not keep it drops, in half of the episodes one chunk a call."""
     teacher, by_id = Teacher(FAULTS, seed), {task.id: task for task in tasks}
 
     def speak(view: View) -> Message:
@@ -125,7 +123,7 @@ def habits(tasks: Sequence[Task], seed: int) -> Callable[[View], Message]:
         task, messages = by_id[name], view.messages
         says = lambda messages: teacher.next(task, messages, int(sample))  # noqa: E731
         message = says(messages)
-        one = random.Random(f"habit {seed} {name} {sample}").random() < ONE
+        one = random.Random(f"habit {seed} {name} {sample}").random() < 0.5
         if one and _prunes(messages[-2]):  # the teacher itself never prunes twice in a row
             again = says(_without_prunes(messages))
             message = again if _prunes(again) and _others(messages, again) else message
