@@ -319,6 +319,17 @@ def test_a_server_that_cannot_read_new_weights_goes_on_with_the_old_ones(serve, 
     assert not server.paused and said(policy, Sampling(max_tokens=4)).versions == [3] * 4
 
 
+def test_new_weights_that_come_late_have_no_label(serve, renderer, states, monkeypatch):
+    """The answer to a load is lost, and the load goes on: the old label would be a lie."""
+    server = serve()
+    policy = Vllm(server.url, renderer=renderer, timeout=0.3, retries=1)
+    load = server.trivium_load
+    monkeypatch.setattr(server, "trivium_load", lambda path: (time.sleep(0.5), load(path))[-1])
+    with pytest.raises(PolicyError, match="collective_rpc"):
+        policy.load(states[1], 8)
+    assert server.label == "8?" and not server.paused
+
+
 def test_a_pause_whose_answer_is_lost_ends(serve, renderer, states, monkeypatch):
     server = serve()
     policy = Vllm(server.url, renderer=renderer, timeout=0.3, retries=1)

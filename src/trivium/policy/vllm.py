@@ -48,6 +48,10 @@ def command(model: str | Path, *, python: str = "python3", port: int = 8000) -> 
     return words, {"VLLM_SERVER_DEV_MODE": "1", "PYTHONPATH": os.pathsep.join(path)}
 
 
+class _Undone(PolicyError):
+    """The server's worker says itself that it failed."""
+
+
 class Vllm:
     """A Policy behind the vLLM server at `url`, and a Receiver of weights (`weights.publish`, `Subscriber.deliver`).
 
@@ -176,16 +180,18 @@ class Vllm:
                 raise LawError(f"version {version} was published, but vLLM at {self.url} holds other weights")
             self._label(str(version))
         finally:
-            file.unlink()
-            self._resume()
+            try:
+                self._resume()
+            finally:
+                file.unlink()
         self.version = version
 
     def _take(self, file: Path, label: str, had: str) -> str:
-        """The digest of what the server holds after it was asked to load `file`. Where it refused, and has what it had, that
-        has its label again."""
+        """The digest of what the server holds after it was asked to load `file`. Where it says that it did not, and has what
+        it had, that has its label again. (From one that says nothing the new weights may come yet.)"""
         try:
             return self._worker("trivium_load", str(file))["digest"]
-        except PolicyError:
+        except _Undone:
             if self.digest() == had:
                 self._label(label)
             raise
@@ -266,7 +272,7 @@ class Vllm:
         with self._understood():
             for result in said["results"]:
                 if "error" in result:
-                    raise PolicyError(f"vLLM at {self.url} did not do {method}: {result['error']}")
+                    raise _Undone(f"vLLM at {self.url} did not do {method}: {result['error']}")
             return said["results"][0]
 
     def _control(self, path: str, body: Mapping[str, Any] | None = None, *, get: bool = False, missing: str = "") -> Any:
