@@ -330,7 +330,10 @@ def test_a_summary_or_a_result_that_is_none_is_named(capsys, copied):
     (copied / "summary.json").write_text("[]")
     refused(capsys, "summary of this run is torn", "show", copied)
     (copied / "results" / "rl.json").write_text("{}")
-    refused(capsys, "rl.json holds no result", "train", "search", "--out", copied, *TINY)
+    code, _, err = told(capsys, "train", "search", "--out", copied, *TINY)
+    *progress, last = err.splitlines()
+    assert code == 2 and last.startswith("trivium: ") and "rl.json holds no result" in last
+    assert all(" elapsed" in line for line in progress), err
 
 
 @pytest.mark.parametrize("harm", [None, b"torn"], ids=["lost", "torn"])
@@ -369,7 +372,7 @@ def test_a_torn_checkpoint_is_told_and_the_one_before_goes_on_to_the_same_end(ca
     (copied / "metrics.jsonl").write_text(events[:-30])
     code, out, err = told(capsys, "train", "search", "--out", copied, *TINY)
     assert code == 0, err
-    assert "is torn: weights.safetensors" in out and "going on from the one before" in out
+    assert "is torn: weights.safetensors" in err and "going on from the one before" in err
     assert (copied / "summary.json").read_text() == summary
     again = [json.loads(line) for line in (copied / "metrics.jsonl").open()]
     assert [(e["kind"], e["step"]) for e in again] == [(e["kind"], e["step"]) for e in map(json.loads, events.splitlines())]
