@@ -320,7 +320,7 @@ def test_a_server_that_cannot_read_new_weights_goes_on_with_the_old_ones(serve, 
 
 
 def test_new_weights_that_come_late_have_no_label(serve, renderer, states, monkeypatch):
-    """The answer to a load is lost, and the load goes on: the old label would be a lie."""
+    """The answer to a load is lost, and the load may go on: the old label could be a lie."""
     server = serve()
     policy = Vllm(server.url, renderer=renderer, timeout=0.3, retries=1)
     load = server.trivium_load

@@ -87,10 +87,7 @@ async def rollouts(
     most = slots or max(1, size * len(rank.share(range(groups))))
     attempts = Attempts(harness, engine, size, seed, sampling, asyncio.Semaphore(most), seconds)
     coming = first
-    while store and coming < steps:
-        kept = attempts.kept(coming, asked(coming), store)
-        if not any(kept) and not (coming + 1 < steps and any(attempts.kept(coming + 1, asked(coming + 1), store))):
-            break  # one whose attempts were all overtaken is none to attempt again: the next, which was whole by then, is there
+    while store and coming < steps and (kept := _made(attempts, asked, coming, steps, store)) is not None:
         coming += 1
         yield _yielded(kept, size, {})
     flying: deque[Flight] = deque()
@@ -103,6 +100,15 @@ async def rollouts(
             yield _landed(flying.popleft(), size, store)
     finally:
         await _cancel(flying)
+
+
+def _made(attempts: Attempts, asked: Callable[[int], list[Task]], step: int, steps: int, store: Store):
+    """What the store has of a step that this run has made before, or None. One whose attempts were all overtaken left nothing,
+    and is told by the next: that one was whole by then."""
+    kept = attempts.kept(step, asked(step), store)
+    if any(kept) or (step + 1 < steps and any(attempts.kept(step + 1, asked(step + 1), store))):
+        return kept
+    return None
 
 
 def chosen(tasks: Sequence[Task], groups: int, rank: Rank, step: int) -> list[Task]:
@@ -189,12 +195,7 @@ async def rl(
     try:
         while True:
             asked = now()
-            try:
-                batch = await in_time(anext(source, None), deadline, f"the batch of step {step}")
-            except PolicyError as error:
-                if why:
-                    raise PolicyError(f"{error} (the last publication did not arrive: {why})") from error
-                raise
+            batch = await _next(source, deadline, step, why)
             if batch is None:
                 return
             groups, scores = batch
@@ -216,6 +217,16 @@ async def rl(
     finally:
         if hasattr(source, "aclose"):
             await source.aclose()
+
+
+async def _next(source: Source, deadline: float, step: int, why: str):
+    """The next batch, None at the end. A policy that died after a publication did not arrive may have died of that."""
+    try:
+        return await in_time(anext(source, None), deadline, f"the batch of step {step}")
+    except PolicyError as error:
+        if why:
+            raise PolicyError(f"{error} (the last publication did not arrive: {why})") from error
+        raise
 
 
 async def _refuse_strangers(rank: Rank, learner: Learner, groups: Sequence[Group]) -> None:

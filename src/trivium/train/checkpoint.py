@@ -59,8 +59,8 @@ class Checkpoints:
         weights, optimizer = learner.network.own(), learner.optimizer_state()
         if learner.network.sharded and ranks.mine():
             return None
-        state = {"version": learner.version, "algorithm": learner.algorithm.name, "alpha": learner.network.alpha}
-        state["user"] = user or {}
+        told = {"version": learner.version, "algorithm": learner.algorithm.name, "alpha": learner.network.alpha}
+        state = told | {"user": user or {}}
         return self._put((save(_whole(weights)), save(_whole(optimizer)), json.dumps(state).encode()))
 
     def _put(self, contents: tuple[bytes, bytes, bytes]) -> Path:

@@ -203,7 +203,7 @@ class Measured:
         if not (self.run.folder / name).is_file():
             return {}
         asked, store = {task.id: task for task in self.tasks}, Store(self.run.folder / name)
-        chosen = (e for e in store.select(prefix=prefix) if (task := asked.get(e.task.id)) and _same(e.task, task))
+        chosen = (e for e in store.select(prefix=prefix) if (task := asked.get(e.task.id)) and _name(e.task) == _name(task))
         episodes = [episode for episode in chosen if good(episode)]
         store.close()
         return {(e.task.id, e.sample): attempt for e, attempt in zip(episodes, self.judged(episodes), strict=True)}
@@ -318,13 +318,8 @@ def _attempt(run: Measured, speaker: Speaker, pairs: Sequence[Pair], progress: C
     store.close()
 
 
-def _same(kept: Task, asked: Task) -> bool:
-    """Whether two tasks are one: the question, and what judges it."""
-    return kept.prompt == asked.prompt and all(kept.truth.get(n) == asked.truth.get(n) for n in ("gold", "answer", "hops"))
-
-
 def _name(task: Task) -> str:
-    """Of a task as it is now: one whose question or judgement was corrected is another, though its id is the same."""
+    """Of a task as it is now, by the question and what judges it: a corrected one is another, though its id is the same."""
     told = json.dumps([task.prompt, *(task.truth.get(name) for name in ("gold", "answer", "hops"))], sort_keys=True)
     return f"{task.id}/{hashlib.blake2b(told.encode(), digest_size=6).hexdigest()}"
 
