@@ -28,6 +28,7 @@ def test_a_folder_is_read_recursively_with_titles(tmp_path):
     write(tmp_path / "b.md", "intro\n\n## The *Oster* valley ##\ntext")
     write(tmp_path / "c.md", "\n# Said once\n\nSome text.\n\n# Another\nmore")
     write(tmp_path / "d.md", "# Only a heading\n")
+    write(tmp_path / "code.md", "---\n# a comment\n---\n```\n# rm everything\n```\n#\n\n# In C# \nmore\n~~~\n# open to the end")
     write(tmp_path / "deep" / "a.txt", "# no heading in plain text")
     write(tmp_path / "no-heading.md", b"\xef\xbb\xbfjust text")
     write(tmp_path / ".git" / "x.md", "hidden")
@@ -35,6 +36,7 @@ def test_a_folder_is_read_recursively_with_titles(tmp_path):
     assert read_documents(tmp_path) == [
         Document("b.md", "The *Oster* valley", "intro\n\n## The *Oster* valley ##\ntext"),
         Document("c.md", "Said once", "Some text.\n\n# Another\nmore"),
+        Document("code.md", "In C#", (tmp_path / "code.md").read_text()),
         Document("d.md", "Only a heading", "# Only a heading\n"),
         Document("deep/a.txt", "a", "# no heading in plain text"),
         Document("no-heading.md", "no-heading", "just text"),

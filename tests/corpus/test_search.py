@@ -178,6 +178,19 @@ def test_grep_finds_in_order_up_to_its_limit():
     assert [c.doc_id for c in corpus.grep(r"\pL\wöße|^lines$|(?m)^lines$")] == ["d3", "d4"]
 
 
+def test_grep_finds_what_an_agent_reads_on_one_line():
+    text = "The founder of the firm is Mira\nTolen,\n\n who lives in Varnholm."
+    corpus = Corpus.build([Document("a", "Brennix Holt", text), Document("b", "", "Mira  Tolen"), Document("c", "T", "MiraTolen")])
+    for pattern, found in {
+        "Mira Tolen": ["a", "b"], "Mira *Tolen": ["a", "b", "c"], "Mira {1,2}Tolen,? who": ["a"], "founder.*Varnholm": ["a"],
+        "Brennix Holt": ["a"], "^Brennix Holt: The founder": ["a"], "^T: M": ["c"], r"Mira\ \ Tolen": ["b"],
+        r"Mira[[:digit:] ]+Tolen": ["b"], r"\QMira  T\E": ["b"], "[] ]{2}Tolen": ["b"], "[^ ]Tolen": ["a", "c"],
+    }.items():  # fmt: skip
+        assert [chunk.doc_id for chunk in corpus.grep(pattern)] == found, pattern
+    halves = Corpus.build([Document("long", "Holt", "one two. " * 40)], chunk_words=40)
+    assert len(halves) > 1 and [chunk.id for chunk in halves.grep("Holt")] == ["long:0"]
+
+
 @pytest.mark.timeout(60)  # backtracking would take years
 @pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "(.*)*b$", "^(a?){40}a{40}b"])
 def test_a_catastrophic_pattern_does_not_hang(pattern):

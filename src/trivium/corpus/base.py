@@ -51,6 +51,11 @@ class Chunk:
         """What is indexed and embedded for this chunk: the title before the text."""
         return f"{self.title}\n{self.text}" if self.title else self.text
 
+    @property
+    def line(self) -> str:
+        """The chunk as an agent reads it: title and text on one line."""
+        return " ".join((f"{self.title}: {self.text}" if self.title else self.text).split())
+
 
 @dataclass(frozen=True, slots=True)
 class Hit:

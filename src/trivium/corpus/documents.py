@@ -14,7 +14,9 @@ from trivium.corpus.base import Document
 from trivium.errors import InputError
 
 _SUFFIXES = (".md", ".markdown", ".txt")
-_HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*\s*$", re.MULTILINE)
+_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)(?:[ \t]+#+)?[ \t]*$", re.MULTILINE)
+_NO_PROSE = re.compile(r"\A---\n.*?^---$|^(```|~~~).*?(?:^\1|\Z)", re.MULTILINE | re.DOTALL)
+"""Front matter and blocks of code, in which a # begins a comment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ def read_documents(path: str | Path) -> list[Document]:
 
 def read_folder(folder: str | Path) -> list[Document]:
     """Every .txt and .md file under `folder`, in order of path; hidden ones are passed over. The id is the path
-    inside the folder; the title is the first Markdown heading, which the text then does not repeat where it began with it,
+    inside the folder; the title is the first Markdown heading (not in front matter or code), which the text then does not repeat where it began with it,
     else the file's name without its suffix."""
     folder = _existing(folder)
     paths = sorted(p for p in folder.rglob("*") if p.suffix.lower() in _SUFFIXES and p.is_file())
@@ -98,12 +100,16 @@ def _hidden(name: str) -> bool:
 
 def _read_text_file(path: Path, name: str) -> Document:
     text = _text(path)
-    heading = _HEADING.search(text) if path.suffix.lower() != ".txt" else None
+    heading = _HEADING.search(_NO_PROSE.sub(_blank, text)) if path.suffix.lower() != ".txt" else None
     if not heading:
         return Document(name, path.stem, text)
     rest = text[heading.end() :].lstrip()
     first = rest and not text[: heading.start()].strip()  # a passage is shown as "title: text"
     return Document(name, heading.group(1), rest if first else text)
+
+
+def _blank(found: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", found[0])
 
 
 def _text(path: Path) -> str:

@@ -64,7 +64,8 @@ class CachedEmbedder:
         cannot be opened or written."""
         keys = [self._key(text) for text in texts]
         with self._open() as database:
-            known = _known(database, keys)
+            size = self.dim * np.dtype(np.float32).itemsize  # another length is of another model that had this name
+            known = {key: vector for key, vector in _known(database, keys).items() if len(vector) == size}
             missing = sorted(
                 {key: text for key, text in zip(keys, texts, strict=True) if key not in known}.items(), key=_length
             )

@@ -16,6 +16,7 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,7 @@ from trivium import files
 from trivium.errors import CorruptError, InputError
 
 SCHEMA = 1
+_GENERATION = re.compile(r"g-[0-9a-f]{32}")
 
 
 def save(path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, Any]) -> None:
@@ -45,8 +47,8 @@ def save(path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, 
         files.sync(generation)
         files.swap(path / "CURRENT", generation.name.encode())
         files.sync(path)
-        for old in path.glob("g-*"):
-            if old != generation:
+        for old in path.iterdir():
+            if old != generation and _GENERATION.fullmatch(old.name):
                 shutil.rmtree(old, ignore_errors=True)
 
 
@@ -70,7 +72,7 @@ def load(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
 def _load(generation: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     try:
         meta = json.loads((generation / "meta.json").read_bytes())
-        schema, digests = meta["schema"], meta["files"]
+        schema, digests = meta["schema"], dict(meta["files"])
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptError(f"the index {generation.parent} is torn (meta.json is no meta data): build it again") from error
     if schema != SCHEMA:
@@ -86,6 +88,8 @@ def _current(path: Path) -> str:
         return (path / "CURRENT").read_text()
     except (FileNotFoundError, NotADirectoryError) as error:
         raise InputError(f"{path} holds no index: build one there first with Corpus.build(documents, path)") from error
+    except UnicodeDecodeError as error:
+        raise CorruptError(f"the index {path} is torn (CURRENT names nothing): build it again") from error
 
 
 def _refuse_foreign(path: Path) -> None:
@@ -96,7 +100,7 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def _ours(name: str) -> bool:
-    return name in ("CURRENT", files.staged(Path("CURRENT")).name, "LOCK") or name.startswith("g-")
+    return name in ("CURRENT", files.staged(Path("CURRENT")).name, "LOCK") or bool(_GENERATION.fullmatch(name))
 
 
 @contextmanager

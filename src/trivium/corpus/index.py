@@ -64,6 +64,11 @@ class Index:
     def text_of(self, row: int) -> bytes:
         return self._bytes[self.stops[row] : self.stops[row + 1]].tobytes()
 
+    def titled(self, row: int) -> bytes:
+        """The text of a chunk, for a document's first one after the title."""
+        title = self._titles.get(row)
+        return f"{title}: ".encode() + self.text_of(row) if title else self.text_of(row)
+
     def rows_of(self, doc_id: str) -> range:
         """The rows of a document's chunks. Raises InputError for an unknown one."""
         document = self._documents.get(doc_id)
@@ -119,6 +124,10 @@ class Index:
     @cached_property
     def _documents(self) -> dict[str, int]:
         return {doc_id: number for number, doc_id in enumerate(self.doc_ids)}
+
+    @cached_property
+    def _titles(self) -> dict[int, str]:
+        return dict(zip(self.firsts, self.titles, strict=False))  # firsts ends with the number of rows
 
     @cached_property
     def _bytes(self) -> memoryview:

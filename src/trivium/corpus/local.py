@@ -45,9 +45,15 @@ class LocalEmbedder:
         self.query_prompt = prompts.get("query") or ""
         self.text_prompt = prompts.get("document") or prompts.get("passage") or ""
         self.sha256 = _sha256(self.folder / "model.safetensors")
-        self.name = f"{self.folder.resolve().name}-{self.sha256[:12]}"
+        self.name = f"{self.folder.resolve().name}-{self._identity()[:12]}"
         self._lock = threading.Lock()
         self._loaded: tuple[Any, Any] | None = None
+
+    def _identity(self) -> str:
+        """A digest of all that vectors depend on: the weights, the tokenizer, and how both are used."""
+        files = (_sha256(file) for file in (self.folder / "config.json", self.folder / "tokenizer.json") if file.exists())
+        used = (self.sha256, *files, self.pooling, self.longest, self.query_prompt, self.text_prompt)
+        return hashlib.sha256(json.dumps(used).encode()).hexdigest()
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """float32 [len(texts), dim], unit norm."""

@@ -9,6 +9,7 @@ Every call is synchronous, and safe from many threads: nothing is written after 
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -27,6 +28,8 @@ CANDIDATES = 50
 LONGEST_PATTERN = 1_000
 _PATTERN_MEMORY = 1 << 20
 RRF_K = 60
+_SPACES = re.compile(r"(\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\[:\w+:\]|\\.|[^\]])*\])| +", re.DOTALL)
+"""Spaces of a pattern; first whatever holds some that are not to be touched: quotes, escapes and classes."""
 
 
 class PatternError(InputError):
@@ -114,8 +117,9 @@ class Corpus:
 
     def grep(self, pattern: str, limit: int = 5, timeout: float = 1.0, exclude: Iterable[str] = ()) -> list[Chunk]:
         """The first chunks, in order, whose text matches the regular expression (RE2: linear in the text whatever the
-        pattern, so no backreferences and no lookaround). Raises PatternError for one that is malformed, too large or
-        not done in `timeout` seconds."""
+        pattern, so no backreferences and no lookaround); before a document's first chunk stands its title. As agents read a
+        chunk on one line, a space matches any white space and a dot a line's end. Raises PatternError for a pattern that is
+        malformed, too large or not done in `timeout` seconds."""
         compiled = _compiled(pattern)
         excluded = {self.index.row(chunk_id) for chunk_id in exclude}
         found: list[Chunk] = []
@@ -125,7 +129,7 @@ class Corpus:
                 break
             if time.monotonic() > deadline:
                 raise PatternError(f"the pattern {pattern!r} took more than {timeout:g} s: make it more specific")
-            if row not in excluded and compiled.search(self.index.text_of(row)):
+            if row not in excluded and compiled.search(self.index.titled(row)):
                 found.append(self.index.chunk(row))
         return found
 
@@ -169,10 +173,10 @@ def fuse(arms: Sequence[Sequence[int]]) -> list[tuple[int, float]]:
 
 def pack(hits: Iterable[Hit], limit: int, count: Callable[[str], int]) -> list[Hit]:
     """The hits, in their order, that fit together into `limit`; one too long for what is left is passed over. `count`
-    measures "title: text", the line that a policy is shown."""
+    measures a chunk's line."""
     packed, left = [], limit
     for hit in hits:
-        size = count(f"{hit.chunk.title}: {hit.chunk.text}" if hit.chunk.title else hit.chunk.text)
+        size = count(hit.chunk.line)
         if size <= left:
             packed.append(hit)
             left -= size
@@ -193,9 +197,9 @@ def _compiled(pattern: str) -> re2._Regexp:
     if len(pattern) > LONGEST_PATTERN:
         raise PatternError(f"the pattern is {len(pattern):,} characters long: use at most {LONGEST_PATTERN:,}")
     options = re2.Options()
-    options.log_errors, options.max_mem = False, _PATTERN_MEMORY
+    options.log_errors, options.max_mem, options.dot_nl = False, _PATTERN_MEMORY, True
     try:
-        return re2.compile(pattern, options)
+        return re2.compile(_SPACES.sub(lambda found: found[1] or r"(?:\s+)", pattern), options)
     except (re2.error, UnicodeEncodeError) as error:
         reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
         advice = "RE2 syntax has no lookaround and no backreference"

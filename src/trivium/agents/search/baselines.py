@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from trivium.agents.search.reward import answers, shows, states
-from trivium.agents.search.tools import line
 from trivium.corpus import Corpus, document_of
 from trivium.corpus.search import CANDIDATES, best
 from trivium.eval import fuse
@@ -38,7 +37,7 @@ def plain_rankings(corpus: Corpus, task: Task) -> dict[str, list[Found]]:
     rows = {"bm25": words, "dense": _by_meaning(corpus, task.prompt), "hybrid": both}
     rows["two_bm25"] = fuse([words, _by_words(corpus, _second(corpus, task, words))])
     rows["two_hybrid"] = fuse([both, _by_both(corpus, _second(corpus, task, both))])
-    rows["quoting"] = _by_both(corpus, f"{task.prompt} {line(corpus.index.chunk(both[0]))}") if both else []
+    rows["quoting"] = _by_both(corpus, f"{task.prompt} {corpus.index.chunk(both[0]).line}") if both else []
     return {name: _documents(corpus, task, rows[name]) for name in SEARCHES}
 
 
@@ -63,7 +62,7 @@ def _documents(corpus: Corpus, task: Task, rows: Sequence[int]) -> list[Found]:
     found: dict[str, Found] = {}
     for row in rows:
         chunk = corpus.index.chunk(row)
-        found.setdefault(chunk.doc_id, Found(chunk.doc_id, states(line(chunk), task)))
+        found.setdefault(chunk.doc_id, Found(chunk.doc_id, states(chunk.line, task)))
     return list(found.values())
 
 

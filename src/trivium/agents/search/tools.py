@@ -87,14 +87,9 @@ def expanded(scene: Scene, corpus: Corpus, query: str) -> str:
     Raises ToolError for one that is not in view."""
 
     def quoted(found: re.Match[str]) -> str:
-        return scene.task.prompt if found[0] == "#0" else line(corpus.chunk(_source(scene, found[0])))
+        return scene.task.prompt if found[0] == "#0" else corpus.chunk(_source(scene, found[0])).line
 
     return _QUOTE.sub(quoted, query.strip())
-
-
-def line(chunk: Chunk) -> str:
-    """A passage as the agent reads it, on one line."""
-    return " ".join((f"{chunk.title}: {chunk.text}" if chunk.title else chunk.text).split())
 
 
 def _source(scene: Scene, handle: str) -> str:
@@ -117,8 +112,8 @@ def _fitting(scene: Scene, chunks: Iterable[Chunk]) -> list[Passage]:
     """Passages in order that are not in view, as many as the room left in the window takes."""
     fitting, room, in_view = [], scene.room, set(scene.handles.values())
     for chunk in (chunk for chunk in chunks if chunk.id not in in_view):
-        room -= scene.count(line(chunk))
+        room -= scene.count(chunk.line)
         if room < 0:
             break
-        fitting.append(Passage(chunk.id, line(chunk)))
+        fitting.append(Passage(chunk.id, chunk.line))
     return fitting
