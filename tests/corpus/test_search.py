@@ -180,7 +180,9 @@ def test_grep_finds_in_order_up_to_its_limit():
 
 def test_grep_finds_what_an_agent_reads_on_one_line():
     text = "The founder of the firm is Mira\nTolen,\n\n who lives in Varnholm."
-    corpus = Corpus.build([Document("a", "Brennix Holt", text), Document("b", "", "Mira  Tolen"), Document("c", "T", "MiraTolen")])
+    corpus = Corpus.build(
+        [Document("a", "Brennix Holt", text), Document("b", "", "Mira  Tolen"), Document("c", "T", "MiraTolen")]
+    )
     for pattern, found in {
         "Mira Tolen": ["a", "b"], "Mira *Tolen": ["a", "b", "c"], "Mira {1,2}Tolen,? who": ["a"], "founder.*Varnholm": ["a"],
         "Brennix Holt": ["a"], "^Brennix Holt: The founder": ["a"], "^T: M": ["c"], r"Mira\ \ Tolen": ["b"],

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 import torch
@@ -204,3 +210,43 @@ def test_positions_start_again_in_each_sequence():
 def test_others_may_read_what_is_saved(tmp_path):
     network().save(tmp_path / "net")
     assert {file.stat().st_mode & 0o777 for file in (tmp_path / "net").iterdir()} == {0o644}
+
+
+def test_a_name_is_looked_up_in_the_cache_and_fetched_from_nowhere(tiny_model, tmp_path):
+    """A folder's name mistyped is a name that a stranger may have on the hub."""
+    cached = tmp_path / "home" / "hub" / "models--some--net"
+    shutil.copytree(tiny_model, cached / "snapshots" / "0f")
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("0f")
+    asked = []
+
+    class Hub(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_error(404)
+
+        do_HEAD = do_GET
+
+        def log_message(self, *_) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hub) as hub:
+        threading.Thread(target=hub.serve_forever, args=(0.01,), daemon=True).start()
+        away = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+        away |= {"HF_HOME": str(tmp_path / "home"), "HF_ENDPOINT": f"http://127.0.0.1:{hub.server_port}"}
+        code = """
+from trivium.errors import InputError
+from trivium.nn import Network
+from trivium.policy import Renderer
+print(len(Network.load("some/net").state()), Renderer.load("some/net").stop_tokens != ())
+for load in (Network.load, Renderer.load):
+    try:
+        load("runs/modle")
+    except InputError as error:
+        print(error)
+"""
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=away, timeout=120)
+        hub.shutdown()
+    assert not [path for path in asked if "modle" in path or "net" in path]
+    assert done.stdout.count("runs/modle") >= 2 and "hf download runs/modle" in done.stdout, done.stderr
+    assert done.stdout.startswith(f"{len(Network.load(tiny_model).state())} True")

@@ -6,6 +6,7 @@ runs/demo/
   episodes.db        the store: every episode of training and evaluation, with its scores
   checkpoints/       the learner's last good states
   teacher.json       how many episodes the teacher gave, and how many passed the filter
+  teacher-tokens-N.json  what worker N's teacher behind an endpoint has used
   tensorboard/       with --track, the events once more
   results/           one JSON per evaluation, with per-task scores
   model-sft/         the weights after the warm-up as a Hugging Face folder;  model/  the trained ones

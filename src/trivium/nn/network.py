@@ -77,7 +77,7 @@ class Network(torch.nn.Module):
 
     @classmethod
     def load(cls, path: str | Path, dtype: torch.dtype = torch.float32, device: str = "cpu") -> Network:
-        """The network in a Hugging Face folder, or of that name on the hub.
+        """The network in a Hugging Face folder, or of that name in the local Hugging Face cache.
 
         Raises InputError if there is no such network, CorruptError if its files are torn or weights are missing or not finite,
         Unsupported as above.
@@ -239,7 +239,8 @@ def digest(state: dict[str, torch.Tensor]) -> str:
 
 
 def _folder(path: str | Path) -> Path:
-    """The local folder of a network: the path itself, or the hub's snapshot of that name."""
+    """The local folder of a network: the path itself, or what the cache has of that name. A name mistyped is fetched from
+    nowhere: a stranger may have one."""
     if (Path(path) / "config.json").is_file():
         return Path(path)
     if Path(path).exists() or str(path).startswith((".", "/")):
@@ -247,9 +248,10 @@ def _folder(path: str | Path) -> Path:
     from huggingface_hub import snapshot_download
 
     try:
-        return Path(snapshot_download(str(path), allow_patterns=_WANTED))
+        return Path(snapshot_download(str(path), allow_patterns=_WANTED, local_files_only=True))
     except Exception as error:  # the hub has a dozen ways to say no
-        raise InputError(f"{path} is neither a folder here nor a network that the hub gave: {error}") from error
+        advice = f"fetch it with `hf download {path}`"
+        raise InputError(f"{path} is neither a folder here nor a network in the local cache: {advice}") from error
 
 
 def _check_layers(config: PretrainedConfig) -> None:

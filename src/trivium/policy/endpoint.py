@@ -20,8 +20,9 @@ WAIT = 1.0
 
 @dataclass(slots=True)
 class Endpoint:
-    """A model behind `base_url`. No request is begun once `max_spend` tokens (prompts and completions) are used: as the
-    server counts them, or our renderer where it does not say.
+    """A model behind `base_url`. At most `max_spend` tokens (prompts and completions) are used, as the server counts them, or
+    our renderer where it does not say: a request begins when it can be paid for beside those under way, by our count of its
+    view and the longest reply, and waits for these while it cannot. `exhausted` says that one could not at all.
 
     Passing failures are tried again up to `retries` times, waiting WAIT, 2 WAIT, 4 WAIT, ... with jitter.
     """
@@ -29,13 +30,15 @@ class Endpoint:
     base_url: str
     model: str
     renderer: Renderer
-    api_key: str = "none"
+    api_key: str = field(default="none", repr=False)
     max_spend: int = 1_000_000
     retries: int = 4
     timeout: float = 120.0
     name: str = "endpoint"
     version: int = 0
     spent: int = 0
+    exhausted: bool = False
+    _promised: int = field(default=0, repr=False)
     _client: tuple[Any, Any] | None = field(default=None, repr=False)
 
     async def speak(self, view: View, sampling: Sampling) -> Reply:
@@ -43,9 +46,20 @@ class Endpoint:
         top-k, which this API does not have; InputError where the openai package is missing."""
         if sampling.top_k:
             raise Unsupported(f"{self.name}: the OpenAI API has no top_k; leave it 0")
-        if self.spent >= self.max_spend:
-            raise PolicyError(f"{self.name}: the spending cap of {self.max_spend:,} tokens is reached")
         client = self._open()
+        most = len(view.tokens) + sampling.max_tokens
+        while self.spent + self._promised + most > self.max_spend:
+            if not self._promised:
+                self.exhausted = True
+                raise PolicyError(f"{self.name}: the spending cap of {self.max_spend:,} tokens is reached")
+            await asyncio.sleep(WAIT / 20)
+        self._promised += most
+        try:
+            return await self._answer(client, view, sampling)
+        finally:
+            self._promised -= most
+
+    async def _answer(self, client: Any, view: View, sampling: Sampling) -> Reply:
         for attempt in range(self.retries + 1):
             try:
                 return self._reply(await self._ask(client, view, sampling), view)
@@ -76,7 +90,11 @@ class Endpoint:
             except ImportError as error:
                 raise InputError("an Endpoint needs the OpenAI client: pip install openai") from error
             http = DefaultAsyncHttpxClient()  # its own would close itself in whatever loop then runs, and complain
-            self._client = loop, AsyncOpenAI(base_url=self.base_url, api_key=self.api_key, max_retries=0, http_client=http)
+            try:
+                client = AsyncOpenAI(base_url=self.base_url, api_key=self.api_key, max_retries=0, http_client=http)
+            except Exception as error:  # no key, no address: no reply
+                raise PolicyError(f"{self.name} at {self.base_url}: {error}") from error
+            self._client = loop, client
         return self._client[1]
 
     def _reply(self, completion: Any, view: View) -> Reply:
@@ -88,7 +106,7 @@ class Endpoint:
                 {"id": c.id, "type": "function", "function": {"name": c.function.name, "arguments": c.function.arguments}}
                 for c in said.tool_calls
             ]
-        self.spent += completion.usage.total_tokens if completion.usage else self._counted(view, message)
+        self.spent += getattr(completion.usage, "total_tokens", None) or self._counted(view, message)
         return Reply(message=message, complete=choice.finish_reason in ("stop", "tool_calls", None))
 
     def _counted(self, view: View, message: Message) -> int:

@@ -140,7 +140,7 @@ def load_tokenizer(model: str | Path):
     from transformers import AutoTokenizer
 
     try:
-        return AutoTokenizer.from_pretrained(str(model))
+        return AutoTokenizer.from_pretrained(str(model), local_files_only=True)
     except Exception as error:  # there are as many ways to be no tokenizer as fields in its files
         reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
         raise InputError(f"no model at {str(model)!r}: give a folder with config.json and tokenizer.json ({reason})") from error
@@ -151,7 +151,7 @@ def _model_type(model: str | Path) -> str:
     from transformers import AutoConfig
 
     try:
-        return AutoConfig.from_pretrained(str(model)).model_type
+        return AutoConfig.from_pretrained(str(model), local_files_only=True).model_type
     except Exception:  # what is no configuration is the network's to refuse
         return ""
 

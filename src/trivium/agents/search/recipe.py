@@ -314,7 +314,7 @@ class Parts:
         """The scripted expert that is wrong on purpose (on passages less often than it is right), or an endpoint."""
         if self.recipe.teacher:
             url, _, model = self.recipe.teacher.partition("#")
-            key, share = os.environ.get("OPENAI_API_KEY", "none"), self.recipe.teacher_tokens // self.recipe.workers
+            key, share = os.environ.get("OPENAI_API_KEY") or "none", self.recipe.teacher_tokens // self.recipe.workers
             return Endpoint(url, model, self.renderer, key, max_spend=share, name="teacher")
         less = {"pruning": {"prune": 0.0}, "blunders": {"forget": 0.3, "over_include": 0.35}}  # else 0.6 and 0.7
         faults = replace(Imperfection(), **(less.get(self.recipe.without, {}) | (less["blunders"] if self.real else {})))
@@ -326,11 +326,6 @@ class Parts:
         messages = [{"role": "user", "content": "Say hello."}]
         view = View(self.renderer.opening(messages), messages, (), (self.recipe.seed, "hello", 0, "agent", 0))
         await self.teacher.speak(view, Sampling(max_tokens=16))
-
-    @property
-    def teacher_spent(self) -> bool:
-        """Whether an endpoint has used up what it may use."""
-        return isinstance(self.teacher, Endpoint) and self.teacher.spent >= self.teacher.max_spend
 
     @cached_property
     def expert(self) -> Policy:

@@ -16,10 +16,11 @@ from trivium.eval import Result, evaluate
 from trivium.fleet import Rank, launch
 from trivium.harness import refuse_silence
 from trivium.loops import Event, Run, rl, rollouts, sft, timed
+from trivium.loops.attempts import silent
 from trivium.loops.run import read_json, write_json
 from trivium.loops.track import TensorBoard, require
 from trivium.nn import Network
-from trivium.policy import Policy
+from trivium.policy import Endpoint, Policy
 from trivium.reward import opinions, score
 from trivium.tasks.filter import Scored, keep
 from trivium.trace import Episode, Sampling, Store, Task
@@ -177,12 +178,17 @@ class _Line:
         if any(self.rank.gather(book.exists())):
             mine = [pair for pair in mine if _lesson_id(*pair) in known]
         self.watcher.stage("teacher", len(mine))
+        paid = self.run.folder / f"teacher-tokens-{self.rank.number}.json"
+        if isinstance(teacher := self.parts.teacher, Endpoint) and paid.exists():
+            teacher.spent += read_json(paid)
         made: list[Lesson] = []
         for start in range(0, len(mine), WAVE):
-            if self.parts.teacher_spent:
-                self.watcher.note(f"--teacher-tokens are used up after {len(made)} episodes: going on with those")
-                break
             made += await self._lessons(mine[start : start + WAVE], known)
+            if isinstance(teacher, Endpoint):
+                write_json(paid, teacher.spent)
+                if teacher.exhausted:
+                    self.watcher.note(f"--teacher-tokens are used up after {len(made)} episodes: going on with those")
+                    break
         every = [pair for part in self.rank.gather(made) for pair in part]
         kept = filtered([episode for episode, _ in every], [scores for _, scores in every], self.recipe.seed)
         if self.rank.first:
@@ -199,7 +205,10 @@ class _Line:
             return episode
 
         episodes = await asyncio.gather(*(attempt(*pair) for pair in wave))
-        refuse_silence(episodes)
+        if getattr(self.parts.teacher, "exhausted", False):  # what it could not end for want of tokens is no lesson
+            episodes = [episode for episode in episodes if not silent(episode)]
+        else:
+            refuse_silence(episodes)
         scores = await score(episodes, self.parts.scorer(0))
         self._store(episodes, scores)
         return list(zip(episodes, scores, strict=True))
