@@ -268,7 +268,7 @@ def test_the_teacher_stops_at_its_tokens_and_training_goes_on_with_what_there_is
         eval_tasks=2,
         workers=1,
     )
-    for started in range(2):  # the second counts on from where the first was
+    for _ in range(2):  # the second counts on from where the first was
         with pytest.raises(InputError, match="none of the teacher's 1[5-9] episodes"):
             train(recipe, Live)
         assert 15 <= len(server.asked) - 1 <= 19 and f"used up after {len(server.asked) - 1} ep" in capsys.readouterr().err

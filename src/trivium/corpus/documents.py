@@ -56,8 +56,8 @@ def read_documents(path: str | Path) -> list[Document]:
 
 def read_folder(folder: str | Path) -> list[Document]:
     """Every .txt and .md file under `folder`, in order of path; hidden ones are passed over. The id is the path
-    inside the folder; the title is the first Markdown heading (not in front matter or code), which the text then does not repeat where it began with it,
-    else the file's name without its suffix."""
+    inside the folder; the title is the first Markdown heading (not in front matter or code), which the text then does not
+    repeat where it began with it, else the file's name without its suffix."""
     folder = _existing(folder)
     paths = sorted(p for p in folder.rglob("*") if p.suffix.lower() in _SUFFIXES and p.is_file())
     names = {p.relative_to(folder).as_posix(): p for p in paths}
