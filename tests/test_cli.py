@@ -168,6 +168,14 @@ def test_show_reads_a_run(trained, capsys):
     code, out, err = told(capsys, "show", trained, "--count", "1")
     assert code == 0 and "RL" in out and "gold documents" in out and "curve.png" in out
     assert "teacher" in told(capsys, "show", trained, "--episode", "teacher/", "--count", "1")[1]
+    refused(capsys, "in two ways", "show", trained, "--episode", "teacher/", "--policy", "sft")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_a_terminal_without_arrows_is_no_reason_to_stop(trained, monkeypatch, encoding):
+    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+    done = trivium("show", trained, "--count", "1")
+    assert done.returncode == 0 and "gold documents" in done.stdout, done.stderr
 
 
 def test_an_unfinished_run_can_be_read_and_not_asked(copied, docs, tmp_path, capsys):
@@ -234,6 +242,7 @@ def refused(capsys, why: str, *words: str | Path) -> None:
         ("train search --lr -0.1", "--lr must be between 0 and 1"),
         ("train search --cap nan", "--cap must be at least 1, not nan"),
         ("train search --cap inf", "--cap must be at least 1, not inf"),
+        ("train search --warmup 1 --groups 1 --steps 1 --workers 1", "there are no tasks to attempt"),
         ("train search --groups 1 --workers 2", "cannot be shared by --workers 2"),
         ("train search --eval-tasks 1 --workers 2", "--eval-tasks 1 cannot be shared by --workers 2"),
         ("train search --teacher http://x/v1", "names no model: write URL#MODEL"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib.metadata import version
+from io import TextIOWrapper
 from typing import Annotated
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # equal single-thread workers beat threads here (fleet/local.py)
@@ -39,6 +40,9 @@ RunFolder = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
 
 def main() -> None:
     """The entry point: a person's mistake is one line on stderr and status 2, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that has no arrow is no reason to stop
     try:
         _dispatch(sys.argv[1:])
     except BrokenPipeError:  # who read us has read enough
@@ -90,6 +94,8 @@ def show(run: RunFolder, episode: str = "", count: int = 3, policy: str = "") ->
     """
     if count < 1:
         raise InputError(f"--count must be at least 1, not {count}")
+    if episode and policy:
+        raise InputError("--episode and --policy name the episodes in two ways: give one of them")
     opened = Run.open(run)
     if not (opened.folder / "episodes.db").is_file():
         raise InputError(f"{run} holds no episodes yet")
@@ -104,7 +110,7 @@ def show(run: RunFolder, episode: str = "", count: int = 3, policy: str = "") ->
         console.print(f"curve: {opened.folder}/curve.png", highlight=False, soft_wrap=True)
     decode = Renderer.load(opened.model()).decode if opened.finished else None
     for each in found:
-        console.print(episode_panel(each, decode, {s.name: s.value for s in store.scores(each.id)}))
+        console.print(episode_panel(each, decode, store.first_scores(each.id)))
 
 
 def _furthest(store: Store) -> str:

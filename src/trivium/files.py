@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,8 +24,13 @@ def swap(path: Path, data: bytes) -> None:
 
 
 def staged(path: Path) -> Path:
-    """Where `swap` writes first; a killed one leaves it."""
-    return path.with_name(f".{path.name}.tmp")
+    """Where this process writes first; a killed one leaves it."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def is_staged(name: str, of: str) -> bool:
+    """Whether `name` is what a killed process left of a file called `of`."""
+    return bool(re.fullmatch(rf"\.{re.escape(of)}\.\d+\.tmp", name))
 
 
 def sync(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
+import random
 import signal
 import sqlite3
 import time
@@ -109,3 +110,32 @@ def test_a_foreign_or_torn_store_is_named(tmp_path, episode):
     for torn in (data[:-20], b"nonsense" + data, data[:4] + b"\x63" + data[5:]):
         with pytest.raises(CorruptError):
             decode(torn)
+
+
+def test_a_flipped_bit_is_no_other_episode(episode):
+    whole, rng = encode(episode), random.Random(0)
+    for place in rng.sample(range(len(whole)), min(300, len(whole))):
+        rotten = bytearray(whole)
+        rotten[place] ^= 1 << rng.randrange(8)
+        try:
+            assert decode(bytes(rotten)) == episode
+        except CorruptError:
+            pass
+
+
+@pytest.mark.parametrize("name", ["beta?1", "100%20", "a#b", "é x"])
+def test_a_store_lies_where_its_path_says(tmp_path, episode, name):
+    folder = tmp_path / name
+    folder.mkdir()
+    Store(folder / "store.db").write([numbered(episode, 0)])
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (folder / "store.db").is_file() and len(list(Store(folder / "store.db").select())) == 1
+
+
+def test_case_tells_ids_apart_and_first_scores_are_those_of_then(tmp_path, episode):
+    store = Store(tmp_path / "store.db")
+    big = Episode("E/0", Task("t", "?"), 0, 0, episode.threads, episode.ops)
+    store.write([numbered(episode, 0), big], [Score("e/0", "reward", 1.0, "judge")])
+    store.score([Score("e/0", "reward", -5.0, "critic"), Score("e/0", "tone", 0.5, "critic", thread="1")])
+    assert [e.id for e in store.select(prefix="e/")] == ["e/0"] and [e.id for e in store.select(prefix="E")] == ["E/0"]
+    assert store.first_scores("e/0") == {"reward": 1.0}

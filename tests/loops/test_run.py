@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from trivium.errors import InputError
+from trivium.errors import CorruptError, InputError
 from trivium.loops import Run, run
 
 HOLD = """
@@ -44,3 +44,32 @@ def test_of_two_that_begin_at_once_one_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(run, "write_json", slow)
     Run.begin(tmp_path / "run", {"seed": 0}).close()
     assert refused and Run.open(tmp_path / "run").recipe() == {"seed": 0}
+
+
+def test_a_run_whose_data_changed_is_not_gone_on_with(tmp_path):
+    begun = Run.begin(tmp_path / "run", {"seed": 0})
+    begun.pin({"weights": "a", "questions": "b"})
+    begun.pin({"weights": "a", "questions": "b"})
+    with pytest.raises(InputError, match="begun with other questions than there are now"):
+        begun.pin({"weights": "a", "questions": "c"})
+    (tmp_path / "run" / "inputs.json").write_text("{torn")
+    with pytest.raises(CorruptError, match="inputs.json"):
+        begun.pin({"weights": "a", "questions": "b"})
+
+
+WRITE = """
+import sys
+from pathlib import Path
+from trivium.files import swap
+for n in range(2000):
+    swap(Path(sys.argv[1]), sys.argv[2].encode() * 4096)
+"""
+
+
+def test_two_that_write_one_file_leave_it_whole(tmp_path):
+    file = tmp_path / "both.json"
+    writers = [subprocess.Popen([sys.executable, "-c", WRITE, str(file), letter]) for letter in "ab"]
+    while any(writer.poll() is None for writer in writers):
+        if file.exists():
+            assert file.read_bytes() in (b"a" * 4096, b"b" * 4096)
+    assert [writer.returncode for writer in writers] == [0, 0] and [path.name for path in tmp_path.iterdir()] == ["both.json"]

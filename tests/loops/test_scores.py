@@ -49,6 +49,11 @@ def test_a_reward_that_is_no_number_is_refused_before_anything_is_kept(tmp_path)
         run(lambda episode: {"score": 1.0})
 
 
+def test_a_moment_is_a_seed_too(tmp_path):
+    for _ in range(2):
+        assert run(lambda episode: {"reward": 1.0}, Store(tmp_path / "episodes.db"), seed=20261122150000)
+
+
 def test_no_tasks_are_named():
     with pytest.raises(InputError, match="no tasks"):
         run(lambda episode: {"reward": 1.0}, tasks=[])

@@ -250,3 +250,11 @@ for load in (Network.load, Renderer.load):
     assert not [path for path in asked if "modle" in path or "net" in path]
     assert done.stdout.count("runs/modle") >= 2 and "hf download runs/modle" in done.stdout, done.stderr
     assert done.stdout.startswith(f"{len(Network.load(tiny_model).state())} True")
+
+
+@pytest.mark.parametrize("kind", ["dynamic", "longrope"])
+def test_positions_that_other_rows_turn_are_refused(kind):
+    factors = {"short_factor": [1.0] * 8, "long_factor": [2.0] * 8} if kind == "longrope" else {}
+    rope = {"rope_type": kind, "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 32, **factors}
+    with pytest.raises(Unsupported, match=f"llama has {kind} RoPE"):
+        Network(LlamaConfig(**TINY, max_position_embeddings=32, rope_parameters=rope))

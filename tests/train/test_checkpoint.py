@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import shutil
 import signal
+import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -151,3 +154,31 @@ def test_a_crash_at_every_system_call_of_a_save(tmp_path, monkeypatch, stage):
     loaded = kept.load(student(seed=5))
     assert loaded.skipped == [] and loaded.version in ((2, 3) if died else (3,))
     assert died == (stage <= 9)  # four files, their folder, the name, its folder, the old one's name and removal
+
+
+def test_a_step_under_way_is_waited_for(tmp_path):
+    """A cancelled step's thread goes on: half of it saved would be weights that no version had."""
+    kept, one = Checkpoints(tmp_path), student()
+    saving = threading.Thread(target=kept.save, args=(one,))
+    with one.changing:
+        saving.start()
+        saving.join(0.2)
+        assert saving.is_alive() and kept.folders() == []
+    saving.join(30)
+    assert len(kept.folders()) == 1
+
+
+def test_one_that_cannot_be_read_now_is_no_torn_one(tmp_path, monkeypatch):
+    kept, one = Checkpoints(tmp_path), student()
+    kept.save(one)
+    monkeypatch.setattr(Path, "read_bytes", _too_many)
+    with pytest.raises(OSError, match="Too many open files"):
+        kept.load(one)
+    monkeypatch.undo()
+    assert kept.load(one).skipped == []
+    with pytest.raises(InputError, match="not 0"):
+        Checkpoints(tmp_path, keep=0)
+
+
+def _too_many(path):
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)

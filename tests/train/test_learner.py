@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.train.house import episode, gradients, groups, learner, network, record
+from tests.train.house import VOCABULARY, episode, gradients, groups, learner, network, record
 from trivium.errors import InputError, LawError, Unsupported
 from trivium.trace import Row, Sampling
 from trivium.train import CISPO, GRPO, RFT, SFT, TABLE, Algorithm, Batch, Composer2, DrGRPO, Group, Kimi, Learner
@@ -211,6 +211,9 @@ def test_refused_at_start():
         Learner(network(), CISPO(), 1e-3, reference=network())
     with pytest.raises(InputError):
         Learner(network(), CISPO(), 1e-3, policies="agent")
+    for wrong in ({"max_grad_norm": 0.0}, {"max_grad_norm": -1.0}, {"lr": -1e-3}, {"lr": math.nan}, {"momentum": 1.0}):
+        with pytest.raises(InputError, match="math.inf clips nothing"):
+            Learner(network(), CISPO(), **{"lr": 1e-3, **wrong})
     with pytest.raises(InputError, match="group t"):
         Group("t", [], [1.0])
     with pytest.raises(InputError, match="finite"):
@@ -349,3 +352,18 @@ def test_momentum_is_the_first_beta():
             pupil.learn(Batch(groups(seed)))
     assert [pupil.optimizer.param_groups[0]["betas"][0] for pupil in pupils] == [0.9, 0.0]
     assert pupils[0].network.digest() != pupils[1].network.digest()
+
+
+def test_what_a_network_cannot_have_said_is_refused():
+    net, one = network(dtype=torch.float32), learner(network(dtype=torch.float32), CISPO())
+    before = one.network.digest()
+    strange, certain = groups(), groups()
+    strange[0].episodes[1].agent.segments[0].tokens[0] = VOCABULARY
+    record(net, [e for g in certain for e in g.episodes])
+    said = certain[0].episodes[1].agent.segments[0]
+    said.logprobs[next(iter(said.sampled())).start] = -math.inf
+    with pytest.raises(InputError, match=f"a token that this network, of {VOCABULARY}"):
+        one.learn(Batch(strange))
+    with pytest.raises(Unsupported, match="needs logprobs"):
+        one.learn(Batch(certain))
+    assert one.network.digest() == before

@@ -150,3 +150,14 @@ def test_what_it_cannot_do_is_refused():
         lora(network(), rank=0)
     with pytest.raises(InputError, match="adapters"):
         shard(net)
+
+
+def test_adapters_that_cannot_learn_are_refused():
+    for alpha in (0.0, -1.0, float("nan")):
+        with pytest.raises(InputError, match="learn nothing"):
+            lora(network(), alpha=alpha)
+    net = network(dtype=torch.float32)
+    one = student(net)
+    lora(net)
+    with pytest.raises(InputError, match=r"lora\(\) comes before Learner\(\)"):
+        one.learn(batch())

@@ -421,3 +421,15 @@ def test_a_killed_publisher_leaves_the_last_good_version_or_the_new(tmp_path):
         last = found.version
     Publisher(tmp_path).send({"w": torch.ones(3)}, last + 1)
     assert Subscriber(tmp_path).sync().version == last + 1
+
+
+def test_weights_that_say_nothing_finite_are_not_published(url):
+    publisher, follower = Publisher(url), Subscriber(url)
+    first, second = states(2)
+    publisher.send(first, 1, Probe([1, 2], [-1.0]))
+    for said in (math.nan, -math.inf):
+        with pytest.raises(LawError, match="version 2 gives its probe logprobs that are not finite"):
+            publisher.send(second, 2, Probe([1, 2], [said]))
+    assert follower.sync().version == 1
+    publisher.send(second, 2, Probe([1, 2], [-1.0]))
+    assert follower.sync().version == 2

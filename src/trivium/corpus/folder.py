@@ -100,7 +100,7 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def _ours(name: str) -> bool:
-    return name in ("CURRENT", files.staged(Path("CURRENT")).name, "LOCK") or bool(_GENERATION.fullmatch(name))
+    return name in ("CURRENT", "LOCK") or files.is_staged(name, "CURRENT") or bool(_GENERATION.fullmatch(name))
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from trivium.errors import InputError, PolicyError
 from trivium.harness import Harness
 from trivium.policy import Policy
 from trivium.reward import Scorer, score
-from trivium.trace import Episode, Sampling, Score, Store, Task
+from trivium.trace import Episode, Sampling, Store, Task
 
 AGAIN = (1.0, 10.0, 60.0)
 """Seconds before each re-run of an episode whose policy could not speak: an engine has 71 s to come back."""
@@ -87,14 +87,14 @@ class Attempts:
         for part, task in zip(wanted, tasks, strict=True):
             if foreign := [e.id for e in part if e and not self._ours(e, step, task)]:
                 raise InputError(f"{store.url} has {foreign[0]} of another run, by its seed or its task: give this one its own")
-        return [[(e, _first(store.scores(e.id))) for e in part if e] for part in wanted]
+        return [[(e, store.first_scores(e.id)) for e in part if e] for part in wanted]
 
     def _ours(self, episode: Episode, step: int, task: Task) -> bool:
         kept = [msgspec.msgpack.encode(each) for each in (episode.task, task)]  # in a store a tuple has become a list
         return episode.seed == self._stream(step) and kept[0] == kept[1]
 
     def _stream(self, step: int) -> int:
-        return self.seed * 1_000_003 + step
+        return (self.seed * 1_000_003 + step) % 2**63  # a store's number
 
     async def _attempt(self, flight: Flight, task: Task, sample: int) -> tuple[Episode | None, dict[str, float]]:
         async with self.slots:
@@ -125,11 +125,6 @@ class Attempts:
             if not deadline.expired():
                 raise
             return None
-
-
-def _first(scores: Sequence[Score]) -> dict[str, float]:
-    """The oldest opinion of each name on the whole episode, of `scores` oldest first: those written with the episode."""
-    return {each.name: each.value for each in reversed(scores) if not each.thread}
 
 
 def identity(step: int, task: Task, sample: int) -> str:

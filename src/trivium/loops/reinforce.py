@@ -113,7 +113,9 @@ def _made(attempts: Attempts, asked: Callable[[int], list[Task]], step: int, ste
 
 def chosen(tasks: Sequence[Task], groups: int, rank: Rank, step: int) -> list[Task]:
     """This rank's tasks of a step: by rule, so that ranks yield equally often and in one order. InputError for one that comes
-    twice: its attempts would be the same attempts."""
+    twice: its attempts would be the same attempts; and where there is none."""
+    if not tasks:
+        raise InputError("there are no tasks to attempt: ask for more of them")
     chosen = [tasks[(step * groups + number) % len(tasks)] for number in range(groups)]
     if len({task.id for task in chosen}) < groups:
         raise InputError(f"step {step} would attempt a task twice: {groups} groups need as many different tasks in a row")

@@ -2,6 +2,7 @@
 
 runs/demo/
   recipe.json        the recipe's fields; going on with other fields is refused
+  inputs.json        digests of weights, questions and documents; going on with others is refused
   metrics.jsonl      one event a line
   episodes.db        the store: every episode of training and evaluation, with its scores
   checkpoints/       the learner's last good states
@@ -89,7 +90,7 @@ class Run:
             raise InputError(f"{file} is a file: give a folder with --out")
         if (self.folder / "recipe.json").exists():
             self._same(recipe)
-        elif self.folder.exists() and {path.name for path in self.folder.iterdir()} - {files.staged(Path("recipe.json")).name}:
+        elif self.folder.exists() and not all(files.is_staged(path.name, "recipe.json") for path in self.folder.iterdir()):
             raise InputError(f"{self.folder} is not empty and no run: give another folder with --out")
 
     @classmethod
@@ -116,6 +117,20 @@ class Run:
                 raise InputError(
                     f"{self.folder} was begun with {name}={old.get(name)!r}, not {wanted.get(name)!r}: "
                     f"go on with the same recipe, or give another folder with --out"
+                )
+
+    def pin(self, inputs: dict[str, str]) -> None:
+        """Keep the digests of what the run was begun with. InputError, naming it, where one is another now: results of before
+        would be paired with others."""
+        path = self.folder / "inputs.json"
+        if not path.exists():
+            write_json(path, inputs)
+        old = read_json(path)
+        for name, digest in inputs.items():
+            if not isinstance(old, dict) or old.get(name) != digest:
+                raise InputError(
+                    f"{self.folder} was begun with other {name} than there are now: bring them back, "
+                    f"or give another folder with --out"
                 )
 
     @property

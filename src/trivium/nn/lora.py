@@ -6,6 +6,7 @@ publishing, digests and saved folders) has W + (alpha / rank) B A under W's name
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -24,10 +25,13 @@ def lora(network: Network, rank: int = 8, alpha: float | None = None, seed: int 
     """Give `network` adapters of `rank`, in place and before a Learner takes it; `alpha` is 2 * rank by default.
 
     The same seed gives the same adapters; at first they change nothing (B is 0). Embedding, norms and head stay frozen.
-    Raises InputError without peft, for a rank below 1, and for a network that has adapters or is sharded.
+    Raises InputError without peft, for a rank below 1 or an alpha not above 0, and for a network that has
+    adapters or is sharded.
     """
     if rank < 1 or network.adapted:
         raise InputError("lora() takes a rank of at least 1 and a network without adapters")
+    if alpha is not None and not 0 < alpha < math.inf:
+        raise InputError(f"alpha is a number above 0, not {alpha}: adapters without weight learn nothing")
     if network.sharded:
         raise InputError("a network that is spread over ranks takes no adapters: leave out lora or shard")
     try:

@@ -255,12 +255,16 @@ def _folder(path: str | Path) -> Path:
 
 
 def _check_layers(config: PretrainedConfig) -> None:
-    """Full attention in every layer, or Unsupported naming the layer type."""
+    """Full attention in every layer and positions that no other row changes, or Unsupported naming what is not."""
     types = set(getattr(config, "layer_types", None) or [])
     if not types and getattr(config, "sliding_window", None):
         types = {"sliding_attention"}
     if strange := sorted(types - {"full_attention"}):
         raise Unsupported(f"{config.model_type} has {strange[0]} layers; a Network has full_attention only")
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = {each.get("rope_type") for each in (rope, *rope.values()) if isinstance(each, dict)}
+    if wide := sorted(kinds & {"dynamic", "longrope"}):
+        raise Unsupported(f"{config.model_type} has {wide[0]} RoPE, which turns every row by the longest one it is packed with")
 
 
 @torch.no_grad()

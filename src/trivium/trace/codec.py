@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import zstandard
 
-from trivium.errors import CorruptError
+from trivium.errors import CorruptError, InputError
 from trivium.trace.episode import Episode
 
 SCHEMA = 1
@@ -13,11 +13,13 @@ SCHEMA = 1
 
 _MAGIC = b"trvm"
 _decoder = msgspec.msgpack.Decoder(Episode)
+_ROTTEN = (zstandard.ZstdError, msgspec.MsgspecError, UnicodeDecodeError, MemoryError, InputError)
+"""What bytes that are no episode may come to on their way to one."""
 
 
 def encode(episode: Episode) -> bytes:
     """Bytes of one episode; equal episodes give equal bytes."""
-    return _MAGIC + bytes([SCHEMA]) + zstandard.compress(msgspec.msgpack.encode(episode), 3)
+    return _MAGIC + bytes([SCHEMA]) + _compressor().compress(msgspec.msgpack.encode(episode))
 
 
 def decode(data: bytes) -> Episode:
@@ -28,5 +30,10 @@ def decode(data: bytes) -> Episode:
         raise CorruptError(f"this episode has schema {data[4]}, this Trivium reads schema {SCHEMA}")
     try:
         return _decoder.decode(zstandard.decompress(data[5:]))
-    except (zstandard.ZstdError, msgspec.MsgspecError) as error:
+    except _ROTTEN as error:
         raise CorruptError(f"a stored episode is torn: {error}") from error
+
+
+def _compressor() -> zstandard.ZstdCompressor:
+    """With a checksum: else a flipped bit may be read as another episode. One a call, for threads cannot share one."""
+    return zstandard.ZstdCompressor(level=3, write_checksum=True)

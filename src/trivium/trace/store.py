@@ -9,7 +9,21 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from sqlalchemy import Column, Connection, Float, Integer, LargeBinary, MetaData, String, Table, create_engine, event, select
+from sqlalchemy import (
+    URL,
+    Column,
+    Connection,
+    Float,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    create_engine,
+    event,
+    func,
+    select,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.schema import CreateIndex, CreateTable
@@ -49,8 +63,8 @@ class Store:
 
     def __init__(self, url: str | Path) -> None:
         """`url` is an SQLAlchemy URL or the path of an SQLite file, made if missing."""
-        self.url = str(url) if "://" in str(url) else f"sqlite:///{url}"
-        self._engine = create_engine(self.url)
+        self.url = str(url)
+        self._engine = create_engine(self.url if "://" in self.url else URL.create("sqlite", database=self.url))
         if self._engine.dialect.name == "sqlite":
             event.listen(self._engine, "connect", _write_ahead)
         self._insert = (postgresql if self._engine.dialect.name == "postgresql" else sqlite).insert
@@ -90,7 +104,7 @@ class Store:
     def select(self, prefix: str = "", task: str | None = None, limit: int | None = None) -> Iterator[Episode]:
         """Episodes in the order they were written, those whose id begins with `prefix`."""
         query = select(_episodes.c.id, _episodes.c.data).order_by(_episodes.c.seq).limit(limit)
-        query = query.where(_episodes.c.id.startswith(prefix, autoescape=True)) if prefix else query
+        query = query.where(func.substr(_episodes.c.id, 1, len(prefix)) == prefix) if prefix else query  # LIKE ignores case
         query = query.where(_episodes.c.task == task) if task is not None else query
         with self._connected(self._engine.connect, "read") as connection:
             for id, data in connection.execute(query):
@@ -116,6 +130,10 @@ class Store:
             return [
                 Score(r.episode, r.name, _number(r.value), r.scorer, r.version, r.thread) for r in connection.execute(query)
             ]
+
+    def first_scores(self, episode: str) -> dict[str, float]:
+        """The oldest opinion of each name on the whole episode: those written with it."""
+        return {score.name: score.value for score in reversed(self.scores(episode)) if not score.thread}
 
     @contextmanager
     def _connected(self, connect: Callable[[], AbstractContextManager[Connection]], done: str) -> Iterator[Connection]:

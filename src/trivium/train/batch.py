@@ -133,7 +133,7 @@ def _check(row: Row, algorithm: Algorithm) -> None:
         raise LawError(f"{where}: its first token is sampled, under no context")
     if not algorithm.samples:
         return
-    if np.isnan(row.logprobs[row.mask]).any():
+    if not np.isfinite(row.logprobs[row.mask]).all():
         raise Unsupported(f"{algorithm.name} needs logprobs, {where} was sampled without (a text-only policy); SFT does not")
     if row.truncated:
         raise Unsupported(f"{algorithm.name} needs samples of the whole distribution, {where} was cut by top-p or top-k")

@@ -31,6 +31,7 @@ Contents = tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]
 """Weights, optimizer state, and what state.json says."""
 
 _FILES = ("weights.safetensors", "optimizer.safetensors", "state.json")
+_LOST = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class Checkpoints:
     any number read."""
 
     def __init__(self, root: str | Path, keep: int = 2) -> None:
+        if keep < 1:
+            raise InputError(f"a checkpoint at least is kept, not {keep}")
         self.root = Path(root)
         self.keep = keep
         self._torn: set[str] = set()  # found by `load`: no more to be kept
@@ -54,14 +57,16 @@ class Checkpoints:
     def save(self, learner: Learner, user: dict[str, Any] | None = None) -> Path | None:
         """Write the learner's weights, optimizer and version, and `user` (JSON). A kill loses nothing older.
 
-        Every rank of a sharded network calls it; the first one writes, the others get None at once.
+        Every rank of a sharded network calls it; the first one writes, the others get None at once. A step under way is
+        waited for.
         """
-        weights, optimizer = learner.network.own(), learner.optimizer_state()
-        if learner.network.sharded and ranks.mine():
-            return None
-        told = {"version": learner.version, "algorithm": learner.algorithm.name, "alpha": learner.network.alpha}
-        state = told | {"user": user or {}}
-        return self._put((save(_whole(weights)), save(_whole(optimizer)), json.dumps(state).encode()))
+        with learner.changing:
+            weights, optimizer = learner.network.own(), learner.optimizer_state()
+            if learner.network.sharded and ranks.mine():
+                return None
+            told = {"version": learner.version, "algorithm": learner.algorithm.name, "alpha": learner.network.alpha}
+            contents = save(_whole(weights)), save(_whole(optimizer)), json.dumps(told | {"user": user or {}}).encode()
+        return self._put(contents)
 
     def _put(self, contents: tuple[bytes, bytes, bytes]) -> Path:
         """The files of a checkpoint under the next number."""
@@ -86,7 +91,7 @@ class Checkpoints:
         """Restore the newest good checkpoint into `learner`, or None if there is none at all.
 
         Raises CorruptError, naming the newest, if there are checkpoints and none is good; InputError, changing nothing,
-        if the good one is of another network.
+        if the good one is of another network; OSError where one cannot be read now (too many open files) and may be good.
         """
         skipped: list[str] = []
         for folder in reversed(self.folders()):
@@ -96,7 +101,8 @@ class Checkpoints:
                 skipped.append(str(error))
                 self._torn.add(folder.name)
                 continue
-            return _restore(learner, contents, skipped)
+            with learner.changing:
+                return _restore(learner, contents, skipped)
         if skipped:
             raise CorruptError(skipped[0])
         return None
@@ -139,7 +145,7 @@ def _read(folder: Path) -> Contents:
     try:
         digests = json.loads((folder / "manifest.json").read_bytes())
         parts = [(folder / name).read_bytes() for name in _FILES]
-    except (OSError, ValueError) as error:
+    except (*_LOST, ValueError) as error:
         raise CorruptError(f"{folder} is no whole checkpoint: {error}") from error
     for name, data in zip(_FILES, parts, strict=True):
         if not isinstance(digests, dict) or digests.get(name) != blake3.blake3(data).hexdigest():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
@@ -78,6 +79,9 @@ class Learner:
             raise InputError("the reference is the very network that learns, so nothing would be near or far: load it twice")
         if isinstance(policies, str) or substeps < 1 or micro_tokens < 1:
             raise InputError("policies is a set of names; substeps and micro_tokens are at least 1")
+        if not (max_grad_norm > 0 and 0 <= lr < math.inf and 0 <= momentum < 1):
+            told = f"lr {lr}, momentum {momentum}, max_grad_norm {max_grad_norm}"
+            raise InputError(f"{told}: lr is 0 or more, momentum below 1, max_grad_norm above 0 (math.inf clips nothing)")
         self.network = network
         self.algorithm = algorithm
         self.lr = lr
@@ -91,7 +95,7 @@ class Learner:
         self.share = share
         self.version = 0
         self.optimizer = _adamw(network, lr, weight_decay, momentum)
-        self._one_step = threading.Lock()  # also for a step whose caller was cancelled: its thread goes on
+        self.changing = threading.Lock()  # by a step, also one whose caller was cancelled: its thread goes on
 
     async def step(self, batch: Batch) -> Step:
         """Learn from `batch` in a thread of its own, off the event loop; the version rises by one, signal or none.
@@ -103,10 +107,12 @@ class Learner:
 
     def learn(self, batch: Batch) -> Step:
         """`step`, here and now."""
-        with self._one_step:
+        with self.changing:
             return self._learn(batch)
 
     def _learn(self, batch: Batch) -> Step:
+        if not all(p.requires_grad for group in self.optimizer.param_groups for p in group["params"]):
+            raise InputError("weights that this learner was given have been frozen since: lora() comes before Learner()")
         found, dropped, offset = self._agree(batch)
         meter = Meter()
         meter.add("groups", len(batch.groups))
@@ -126,6 +132,7 @@ class Learner:
         found, dropped, error = [], 0, None
         try:
             found, dropped = lessons(batch, self.algorithm, self.policies)
+            self._check_tokens(found)
         except TriviumError as caught:
             error = caught
         said, mine = ranks.gather((error, len(found)))
@@ -133,6 +140,13 @@ class Learner:
             if other is not None:
                 raise other
         return found, dropped, sum(number for _, number in said[:mine])
+
+    def _check_tokens(self, found: list[Lesson]) -> None:
+        size = self.network.config.vocab_size
+        for lesson in found:
+            for row in lesson.rows:
+                if row.tokens.min() < 0 or row.tokens.max() >= size:
+                    raise InputError(f"episode {row.episode} has a token that this network, of {size:,}, does not know")
 
     def _substep(self, part: list[Lesson], meter: Meter, first: bool) -> None:
         totals = ranks.total(local(part))

@@ -73,4 +73,4 @@ def probed(network: Network, tokens: Sequence[int]) -> torch.Tensor:
     if len(tokens) < 2:
         raise InputError("a probe needs two tokens or more: the first is only read")
     run, view = torch.tensor(list(tokens), device=network.head.weight.device), Packed([len(tokens)])
-    return network.logprobs(network.hidden(run, view.positions, view)[:-1], run[1:])[0]
+    return network.logprobs(network.hidden(run, view.positions.to(run.device), view)[:-1], run[1:])[0]

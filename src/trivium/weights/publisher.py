@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -10,7 +11,7 @@ from pathlib import Path
 import msgspec
 import torch
 
-from trivium.errors import InputError
+from trivium.errors import InputError, LawError
 from trivium.nn import Network
 from trivium.nn.network import digest
 from trivium.weights.delta import State, alike, encode
@@ -58,12 +59,14 @@ class Publisher:
         return self.send(state, version, Probe(list(probe), probed(network, probe).tolist()), full)
 
     def send(self, state: State, version: int, probe: Probe | None = None, full: bool = False) -> Entry:
-        """Publish a state. Raises Unreachable, after which the versions published before are still there, and only they; or,
-        if the last answer was lost, this one too: send it again.
+        """Publish a state. Raises LawError where its probe's logprobs are not finite; Unreachable, after which the versions
+        published before are still there, and only they; or, if the last answer was lost, this one too: send it again.
 
         InputError if somebody else published here since this publisher first did: theirs stands, this one must stop. A
         `version` not above the last one takes its place and that of all after it: a run that was resumed.
         """
+        if probe and not all(map(math.isfinite, probe.logprobs)):
+            raise LawError(f"version {version} gives its probe logprobs that are not finite: it is not published")
         with self.objects.within():
             there = self.objects.names()  # before the manifest: what is put after it by another one is not ours to remove
             seen = self._mine(self.objects.manifest())

@@ -170,7 +170,7 @@ def _report(run: Run, console: Console) -> None:
     task = _telling(store)
     columns = [(name, next(store.select(prefix=f"eval/{name}/{task}/"), None)) for name in ("base", "sft", "rl")]
     shown = [(name, episode) for name, episode in columns if episode]
-    scores = {episode.id: {s.name: s.value for s in store.scores(episode.id)} for _, episode in shown}
+    scores = {episode.id: store.first_scores(episode.id) for _, episode in shown}
     console.print(side_by_side(shown, console.width, Renderer.load(run.model()).decode, scores))
     console.print(summary_table(summary))
     learning_curve(run.events(), summary, run.folder / "curve.png")

@@ -126,6 +126,7 @@ class _Line:
             if recipe.teacher and not (self.run.folder / "recipe.json").exists():
                 asyncio.run(self.parts.greet())
             self.run = Run.begin(recipe.out, recipe.fields())
+            self.run.pin(self.parts.inputs())
             Store(self.run.folder / "episodes.db").close()
         rank.barrier()
         self.store = Store(self.run.folder / "episodes.db")
@@ -232,7 +233,8 @@ class _Line:
             await self._glance(0)
         events = rl(source, learner, self.engine, self.probe, first=first, rank=self.rank, max_lag=self.recipe.max_lag)
         async for event in timed(events, self.rank):
-            self._tell(event, reward=event.metrics["reward"], recall=event.metrics["output_recall"])
+            shown = {"reward": "reward", "recall": "output_recall"}  # none where all attempts were overtaken
+            self._tell(event, **{name: event.metrics[key] for name, key in shown.items() if key in event.metrics})
             if event.step % EVERY == 0 and event.step < self.recipe.steps:
                 await self._glance(event.step)
             self._save(learner, "rl", event.step, last=event.step == self.recipe.steps)
