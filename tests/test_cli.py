@@ -171,9 +171,8 @@ def test_show_reads_a_run(trained, capsys):
     refused(capsys, "in two ways", "show", trained, "--episode", "teacher/", "--policy", "sft")
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_a_terminal_without_arrows_is_no_reason_to_stop(trained, monkeypatch, encoding):
-    monkeypatch.setenv("PYTHONIOENCODING", encoding)
+def test_a_terminal_without_arrows_is_no_reason_to_stop(trained, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
     done = trivium("show", trained, "--count", "1")
     assert done.returncode == 0 and "gold documents" in done.stdout, done.stderr
 
