@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,12 +15,12 @@ import pytest
 
 from tests.laws.walks import TASK, search_corpus
 from trivium.agents.search.recipe import Search
-from trivium.agents.search.train import train
+from trivium.agents.search.train import affordable, train
 from trivium.errors import InputError, PolicyError, Unsupported
 from trivium.harness import Harness, Window, prune_chunks, refuse_silence
 from trivium.nn import Network
 from trivium.policy import Endpoint, endpoint
-from trivium.trace import Prune, rows
+from trivium.trace import Prune, Sampling, rows
 from trivium.trace.codec import decode, encode
 from trivium.train import CISPO, SFT, Batch, Group, Learner
 from trivium.viewer import Live
@@ -64,7 +65,7 @@ class _Handler(BaseHTTPRequestHandler):
         status = answer if isinstance(answer, int) else 200
         body = {"error": {"message": f"status {status}"}} if isinstance(answer, int) else _completion(answer)
         if not self.server.counts and "usage" in body:
-            body["usage"] = self.server.counts or None
+            body["usage"] = None if self.server.counts is False else self.server.counts
         data = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -219,6 +220,39 @@ def test_what_a_server_does_not_count_is_counted_here(serve, renderer):
         assert episode.agent.stop.reason != "policy" and policy.spent > said.start
 
 
+def test_a_try_without_an_answer_may_have_been_paid(renderer):
+    """A server goes on with what nobody waits for any more, and bills it."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        policy = Endpoint(f"http://127.0.0.1:{silent.getsockname()[1]}/v1", "m", renderer, timeout=0.2, retries=1)
+        (episode,) = attempt(policy)
+    assert episode.agent.stop.reason == "policy" and policy.spent == 2 * (policy.spent // 2) > 2 * Sampling().max_tokens
+
+
+def test_no_more_episodes_are_begun_than_there_are_tokens_for(renderer):
+    teacher = Endpoint("http://127.0.0.1:9/v1", "m", renderer, max_spend=10_000)
+    assert affordable(teacher, 0) == 1
+    for spent, made, begun in ((1000, 1, 9), (100, 1, 16), (9000, 9, 1), (9999, 9, 1), (6000, 6, 4)):
+        teacher.spent = spent
+        assert affordable(teacher, made) == begun
+
+
+def test_what_a_teacher_was_paid_is_kept_whatever_ends_the_run(serve, tmp_path, monkeypatch):
+    server, run = serve(), tmp_path / "run"
+    recipe = Search(out=str(run), teacher=f"{server.url}#m", warmup=20, groups=2, size=2, eval_tasks=2, workers=1)
+    reply, said = Endpoint._reply, []
+
+    def stopped(self, *given):
+        said.append(reply(self, *given))
+        if len(said) == 9:
+            raise KeyboardInterrupt
+        return said[-1]
+
+    monkeypatch.setattr(Endpoint, "_reply", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe, Live)
+    assert json.loads((run / "teacher-tokens-0.json").read_text()) == 900
+
+
 def test_no_key_is_no_reply_and_no_crash(serve, renderer, monkeypatch):
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     (episode,) = attempt(Endpoint(serve().url, "m", renderer, api_key=""))
@@ -269,7 +303,7 @@ def test_the_teacher_stops_at_its_tokens_and_training_goes_on_with_what_there_is
         workers=1,
     )
     for _ in range(2):  # the second counts on from where the first was
-        with pytest.raises(InputError, match="none of the teacher's 1[5-9] episodes"):
+        with pytest.raises(InputError, match="none of the teacher's 1[4-9] episodes"):
             train(recipe, Live)
-        assert 15 <= len(server.asked) - 1 <= 19 and f"used up after {len(server.asked) - 1} ep" in capsys.readouterr().err
+        assert 14 <= len(server.asked) - 1 <= 19 and "--teacher-tokens are used up after 1" in capsys.readouterr().err
         (tmp_path / "run" / "teacher.json").unlink(missing_ok=True)

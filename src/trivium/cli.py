@@ -40,9 +40,8 @@ RunFolder = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
 
 def main() -> None:
     """The entry point: a person's mistake is one line on stderr and status 2, never a traceback."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that has no arrow is no reason to stop
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that has no arrow is no reason to stop
     try:
         _dispatch(sys.argv[1:])
     except BrokenPipeError:  # who read us has read enough

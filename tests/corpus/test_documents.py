@@ -43,6 +43,26 @@ def test_a_folder_is_read_recursively_with_titles(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "---\n\n# Real\n\ntext\n\n---\n\n## Second",
+        "---\n\n# Real\n\ntext\n\n---\n",
+        "```npm install``` is how one begins.\n\n# Real",
+        "````markdown\n```\n# not\n```\n````\n\n# Real",
+        "---\n# not\n...\n\n# Real",
+        "---\n# not\n--- \n# Real",
+        "   ```bash\n# not\n   ```\n# Real",
+        "```\n```python\n# not\n```\n# Real",
+        "~~~~\n~~~\n# not\n~~~~\n# Real",
+        "```\n```\n# Real",
+    ],
+)
+def test_a_title_is_no_comment_and_a_rule_no_front_matter(tmp_path, text):
+    (document,) = read_documents(write(tmp_path / "page.md", text))
+    assert document.title == "Real"
+
+
 def test_one_file_is_a_corpus_of_one(tmp_path):
     assert [d.id for d in read_documents(write(tmp_path / "a.md", "# T\nx"))] == ["a.md"]
 

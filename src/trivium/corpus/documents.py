@@ -15,8 +15,10 @@ from trivium.errors import InputError
 
 _SUFFIXES = (".md", ".markdown", ".txt")
 _HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)(?:[ \t]+#+)?[ \t]*$", re.MULTILINE)
-_NO_PROSE = re.compile(r"\A---\n.*?^---$|^(```|~~~).*?(?:^\1|\Z)", re.MULTILINE | re.DOTALL)
-"""Front matter and blocks of code, in which a # begins a comment."""
+_FRONT = r"\A---[ \t]*\n(?=\S).*?^(?:---|\.\.\.)[ \t]*$"
+_CODE = r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})[^\n]*(?:\n.*?)??(?:^ {0,3}\1[`~]*[ \t]*$|\Z)"
+_NO_PROSE = re.compile(f"{_FRONT}|{_CODE}", re.MULTILINE | re.DOTALL)
+"""Front matter and fenced code (CommonMark 4.5), in which a # begins a comment."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,7 +82,8 @@ class CachedEmbedder:
         return flat.reshape(len(texts), self.dim)
 
     def _key(self, text: str) -> bytes:
-        return hashlib.blake2b(f"{self.name}\0{text}".encode(), digest_size=16).digest()
+        where = getattr(self.embedder, "url", "")  # two servers may call two models alike
+        return hashlib.blake2b(f"{self.name}{where}\0{text}".encode(), digest_size=16).digest()
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

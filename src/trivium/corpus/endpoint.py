@@ -27,7 +27,7 @@ class EndpointEmbedder:
 
     def __init__(self, url: str, model: str, key: str = "", batch: int = 64, timeout: float = 60.0) -> None:
         self.url, self.model, self.batch = url.rstrip("/") + "/embeddings", model, batch
-        self.name = f"endpoint-{self.url}-{model}"  # two servers may call two models alike
+        self.name = f"endpoint-{model}"
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
         self._timeout = timeout
 

@@ -28,8 +28,12 @@ CANDIDATES = 50
 LONGEST_PATTERN = 1_000
 _PATTERN_MEMORY = 1 << 20
 RRF_K = 60
-_SPACES = re.compile(r"(\\Q.*?(?:\\E|\Z)|\\.|\[\^?\]?(?:\[:\w+:\]|\\.|[^\]])*\])| +", re.DOTALL)
-"""Spaces of a pattern; first whatever holds some that are not to be touched: quotes, escapes and classes."""
+_SPACES = re.compile(
+    r"(\\Q.*?(?:\\E|\Z)|\\[^ ]|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]])*\])|(?:\\? )+(?=\\? [*?{])|(?:\\? )+", re.DOTALL
+)
+"""Spaces of a pattern, escaped or not, the last one by itself where it is repeated; first whatever holds some that are not
+to be touched: quotes, other escapes and classes."""
+_WHITE = r"(?:[\s\v\x{1c}-\x{1f}\x{85}\pZ]+)"
 
 
 class PatternError(InputError):
@@ -199,7 +203,7 @@ def _compiled(pattern: str) -> re2._Regexp:
     options = re2.Options()
     options.log_errors, options.max_mem, options.dot_nl = False, _PATTERN_MEMORY, True
     try:
-        return re2.compile(_SPACES.sub(lambda found: found[1] or r"(?:\s+)", pattern), options)
+        return re2.compile(_SPACES.sub(lambda found: found[1] or _WHITE, pattern), options)
     except (re2.error, UnicodeEncodeError) as error:
         reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
         advice = "RE2 syntax has no lookaround and no backreference"

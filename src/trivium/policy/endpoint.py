@@ -20,9 +20,10 @@ WAIT = 1.0
 
 @dataclass(slots=True)
 class Endpoint:
-    """A model behind `base_url`. At most `max_spend` tokens (prompts and completions) are used, as the server counts them, or
-    our renderer where it does not say: a request begins when it can be paid for beside those under way, by our count of its
-    view and the longest reply, and waits for these while it cannot. `exhausted` says that one could not at all.
+    """A model behind `base_url`, which may use `max_spend` tokens (prompts and completions). `spent` are those that the server
+    counts, or our renderer where it does not say; a try without an answer is taken to have cost what it might. A request
+    begins when its view and the longest reply can be paid for beside those under way, by our count, and waits for these
+    while they cannot. `exhausted` says that one could not at all.
 
     Passing failures are tried again up to `retries` times, waiting WAIT, 2 WAIT, 4 WAIT, ... with jitter.
     """
@@ -55,15 +56,16 @@ class Endpoint:
             await asyncio.sleep(WAIT / 20)
         self._promised += most
         try:
-            return await self._answer(client, view, sampling)
+            return await self._answer(client, view, sampling, most)
         finally:
             self._promised -= most
 
-    async def _answer(self, client: Any, view: View, sampling: Sampling) -> Reply:
+    async def _answer(self, client: Any, view: View, sampling: Sampling, most: int) -> Reply:
         for attempt in range(self.retries + 1):
             try:
                 return self._reply(await self._ask(client, view, sampling), view)
             except Exception as error:  # the SDK's tree of errors moved between its versions; we read only `status_code`
+                self.spent += most if type(error).__name__ == "APITimeoutError" else 0
                 if not _passing(error) or attempt == self.retries:
                     raise PolicyError(f"{self.name} at {self.base_url}: {error}") from error
                 await asyncio.sleep(WAIT * 2**attempt * (1 + random.random() / 4))
@@ -98,6 +100,8 @@ class Endpoint:
         return self._client[1]
 
     def _reply(self, completion: Any, view: View) -> Reply:
+        counted = getattr(completion.usage, "total_tokens", None) or 0
+        self.spent += counted
         choice = completion.choices[0]
         said = choice.message
         message: Message = {"role": "assistant", "content": said.content or ""}
@@ -106,7 +110,7 @@ class Endpoint:
                 {"id": c.id, "type": "function", "function": {"name": c.function.name, "arguments": c.function.arguments}}
                 for c in said.tool_calls
             ]
-        self.spent += getattr(completion.usage, "total_tokens", None) or self._counted(view, message)
+        self.spent += 0 if counted else self._counted(view, message)
         return Reply(message=message, complete=choice.finish_reason in ("stop", "tool_calls", None))
 
     def _counted(self, view: View, message: Message) -> int:

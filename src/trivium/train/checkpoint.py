@@ -10,6 +10,7 @@ far a generator got (law 11).
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -31,7 +32,8 @@ Contents = tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]
 """Weights, optimizer state, and what state.json says."""
 
 _FILES = ("weights.safetensors", "optimizer.safetensors", "state.json")
-_LOST = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+_PASSING = {errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES, errno.EINTR}
+"""Why a whole file may not be readable now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,9 @@ def _read(folder: Path) -> Contents:
     try:
         digests = json.loads((folder / "manifest.json").read_bytes())
         parts = [(folder / name).read_bytes() for name in _FILES]
-    except (*_LOST, ValueError) as error:
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno in _PASSING:
+            raise
         raise CorruptError(f"{folder} is no whole checkpoint: {error}") from error
     for name, data in zip(_FILES, parts, strict=True):
         if not isinstance(digests, dict) or digests.get(name) != blake3.blake3(data).hexdigest():

@@ -182,31 +182,35 @@ class _Line:
         paid = self.run.folder / f"teacher-tokens-{self.rank.number}.json"
         if isinstance(teacher := self.parts.teacher, Endpoint) and paid.exists():
             teacher.spent += read_json(paid)
-        made: list[Lesson] = []
-        for start in range(0, len(mine), WAVE):
-            made += await self._lessons(mine[start : start + WAVE], known)
-            if isinstance(teacher, Endpoint):
-                write_json(paid, teacher.spent)
-                if teacher.exhausted:
-                    self.watcher.note(f"--teacher-tokens are used up after {len(made)} episodes: going on with those")
-                    break
+        made, start = list[Lesson](), 0
+        while start < len(mine) and not getattr(teacher, "exhausted", False):
+            wave = mine[start : start + affordable(teacher, len(made))]
+            made += await self._lessons(wave, known, paid)
+            start += len(wave)
+        if getattr(teacher, "exhausted", False):
+            self.watcher.note(f"--teacher-tokens are used up after {len(made)} episodes: going on with those")
         every = [pair for part in self.rank.gather(made) for pair in part]
         kept = filtered([episode for episode, _ in every], [scores for _, scores in every], self.recipe.seed)
         if self.rank.first:
             write_json(book, {"episodes": len(every), "passed": len(kept)})
         return kept
 
-    async def _lessons(self, wave: Sequence[tuple[Task, int]], known: dict[str, Episode]) -> list[Lesson]:
-        """A few of the teacher's episodes with their scores, kept before the next few are asked for."""
+    async def _lessons(self, wave: Sequence[tuple[Task, int]], known: dict[str, Episode], paid: Path) -> list[Lesson]:
+        """A few of the teacher's episodes with their scores, kept before the next few are asked for; what an endpoint was paid
+        is kept whatever ends them."""
+        teacher = self.parts.teacher
 
         async def attempt(task: Task, sample: int) -> Episode:
             id, harness = _lesson_id(task, sample), self.parts.harness
-            episode = known.get(id) or await harness.run(task, self.parts.teacher, sample=sample, seed=self.recipe.seed, id=id)
-            self.watcher.advance()
-            return episode
+            try:
+                return known.get(id) or await harness.run(task, teacher, sample=sample, seed=self.recipe.seed, id=id)
+            finally:
+                self.watcher.advance()
+                if isinstance(teacher, Endpoint):
+                    write_json(paid, teacher.spent)
 
         episodes = await asyncio.gather(*(attempt(*pair) for pair in wave))
-        if getattr(self.parts.teacher, "exhausted", False):  # what it could not end for want of tokens is no lesson
+        if getattr(teacher, "exhausted", False):  # what it could not end for want of tokens is no lesson
             episodes = [episode for episode in episodes if not silent(episode)]
         else:
             refuse_silence(episodes)
@@ -351,6 +355,15 @@ def _lesson_id(task: Task, sample: int) -> str:
     return f"teacher/{task.id}/{sample}"
 
 
+def affordable(teacher: Policy, made: int) -> int:
+    """How many episodes to begin at once: as an endpoint's tokens will do for, by what those made so far have cost. Else many
+    would run out of them together, none at its end. The first one goes alone."""
+    if not isinstance(teacher, Endpoint):
+        return WAVE
+    left = teacher.max_spend - teacher.spent
+    return max(1, min(WAVE, left * made // max(1, teacher.spent)))
+
+
 def filtered(episodes: Sequence[Episode], scores: Sequence[dict[str, float]], seed: int) -> list[Episode]:
     """Context-1's filter (tasks/filter.py) on scored teacher episodes. InputError when nothing passes."""
     records = [
@@ -359,6 +372,8 @@ def filtered(episodes: Sequence[Episode], scores: Sequence[dict[str, float]], se
     ]
     passed = {record.id for record in keep(records, seed)}
     kept = [episode for episode in episodes if episode.id in passed]
+    if not episodes:
+        raise InputError("the teacher ended no episode: give another run more --teacher-tokens")
     if not kept:
         raise InputError(f"none of the teacher's {len(episodes)} episodes passes the filter: is it the right teacher?")
     return kept
