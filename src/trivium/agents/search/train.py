@@ -183,10 +183,12 @@ class _Line:
         if isinstance(teacher := self.parts.teacher, Endpoint) and paid.exists():
             teacher.spent += read_json(paid)
         made, start = list[Lesson](), 0
-        while start < len(mine) and not getattr(teacher, "exhausted", False):
+        while start < len(mine):
             wave = mine[start : start + affordable(teacher, len(made))]
-            made += await self._lessons(wave, known, paid)
             start += len(wave)
+            if getattr(teacher, "exhausted", False):  # what was paid for before is still to be had
+                wave = [pair for pair in wave if _lesson_id(*pair) in known]
+            made += await self._lessons(wave, known, paid)
         if getattr(teacher, "exhausted", False):
             self.watcher.note(f"--teacher-tokens are used up after {len(made)} episodes: going on with those")
         every = [pair for part in self.rank.gather(made) for pair in part]
