@@ -197,6 +197,7 @@ def _mean_reward(made: Parts, prune: float) -> float:
 
 
 def test_other_data_under_the_same_name_is_told(tmp_path):
+    network = Parts(Search()).network()
     (tmp_path / "qrels").mkdir()
     (tmp_path / "corpus.jsonl").write_text("".join(f'{{"_id": "d{n}", "title": "T{n}", "text": "a text"}}\n' for n in range(4)))
     (tmp_path / "queries.jsonl").write_text("".join(f'{{"_id": "q{n}", "text": "what is {n}?"}}\n' for n in range(4)))
@@ -204,11 +205,15 @@ def test_other_data_under_the_same_name_is_told(tmp_path):
     def judged(train: str, test: str) -> dict[str, str]:
         for split, text in (("train", train), ("test", test)):
             (tmp_path / "qrels" / f"{split}.tsv").write_text("query-id\tcorpus-id\tscore\n" + text)
-        return Parts(Search(corpus=str(tmp_path))).inputs()
+        return Parts(Search(corpus=str(tmp_path))).inputs(network)
 
     first = judged("q0\td0\t1\nq1\td1\t1\n", "q2\td2\t1\n")
     assert judged("q0\td0\t1\nq1\td1\t1\n", "q2\td2\t1\n") == first
     other = judged("q0\td0\t1\nq1\td1\t1\n", "q2\td3\t1\n")
     assert other["questions"] != first["questions"] and other["documents"] == first["documents"]
     (tmp_path / "corpus.jsonl").write_text((tmp_path / "corpus.jsonl").read_text().replace("a text", "the text"))
-    assert Parts(Search(corpus=str(tmp_path))).inputs()["documents"] != first["documents"]
+    assert Parts(Search(corpus=str(tmp_path))).inputs(network)["documents"] != first["documents"]
+    assert (
+        Parts(Search(corpus=str(tmp_path), seed=1, lora=2)).inputs(Parts(Search(lora=2)).network())["weights"]
+        == first["weights"]
+    )

@@ -6,7 +6,7 @@ current one.
       g-3f9a.../           its arrays, and meta.json with the size and digest of each
       LOCK                 held by whoever builds
 
-A killed build leaves a generation that CURRENT does not name; the next build removes it. A reader that has the old
+A killed build leaves a generation that CURRENT does not name, or half a CURRENT; the next build removes them. A reader that has the old
 generation open keeps it: its memory maps outlive the removal.
 """
 
@@ -50,6 +50,8 @@ def save(path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, 
         for old in path.iterdir():
             if old != generation and _GENERATION.fullmatch(old.name):
                 shutil.rmtree(old, ignore_errors=True)
+            elif files.is_staged(old.name, "CURRENT"):
+                old.unlink(missing_ok=True)
 
 
 def load(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

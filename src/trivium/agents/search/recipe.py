@@ -23,7 +23,6 @@ from trivium.fleet import Rank
 from trivium.harness import Harness, Limits, Window
 from trivium.loops.reinforce import chosen
 from trivium.nn import Network, lora
-from trivium.nn.network import digest
 from trivium.policy import Endpoint, Policy, Renderer, Scripted, View
 from trivium.tasks.beir import beir_tasks
 from trivium.tasks.cloze import cloze_tasks
@@ -162,13 +161,13 @@ class Parts:
         for step in range(self.recipe.steps):
             chosen(self.rl_tasks, self.recipe.groups, Rank(), step)
 
-    def inputs(self) -> dict[str, str]:
-        """Digests of what the recipe names or makes and does not hold: weights, questions, and documents where they are
-        somebody's."""
+    def inputs(self, network: Network) -> dict[str, str]:
+        """Digests of what the recipe names or makes and does not hold: the weights of `network`, which training begins with,
+        questions, and documents where they are somebody's."""
         asked = [[each.id, each.prompt, each.truth] for each in (*self.train_tasks, *self.heldout_tasks)]
         questions = blake3(msgspec.msgpack.encode(asked)).hexdigest()
         documents = {"documents": self.corpus.digest} if self.real else {}
-        return {"weights": digest(Network.load(self.model).state()), "questions": questions, **documents}
+        return {"weights": network.digest(), "questions": questions, **documents}
 
     @cached_property
     def model(self) -> str:

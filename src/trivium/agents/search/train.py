@@ -126,7 +126,7 @@ class _Line:
             if recipe.teacher and not (self.run.folder / "recipe.json").exists():
                 asyncio.run(self.parts.greet())
             self.run = Run.begin(recipe.out, recipe.fields())
-            self.run.pin(self.parts.inputs())
+            self.run.pin(self.parts.inputs(self.network))
             Store(self.run.folder / "episodes.db").close()
         rank.barrier()
         self.store = Store(self.run.folder / "episodes.db")
