@@ -6,8 +6,8 @@ current one.
       g-3f9a.../           its arrays, and meta.json with the size and digest of each
       LOCK                 held by whoever builds
 
-A killed build leaves a generation that CURRENT does not name, or half a CURRENT; the next build removes them. A reader that has the old
-generation open keeps it: its memory maps outlive the removal.
+A killed build leaves a generation that CURRENT does not name, or half a CURRENT; the next build removes them. A reader that
+has the old generation open keeps it: its memory maps outlive the removal.
 """
 
 from __future__ import annotations
