@@ -21,6 +21,7 @@ class Said(torch.nn.Module):
     """In a network's place: the log-probability of each sampled token is a parameter."""
 
     sharded = False
+    config = SimpleNamespace(vocab_size=FIRST + 100)
 
     def __init__(self) -> None:
         super().__init__()

