@@ -18,7 +18,7 @@ demo-short: $(VENV)/ready
 
 test: $(VENV)/ready
 	$(RUN)/ruff check src tests benchmarks examples bases
-	$(RUN)/python -m pytest -m "not slow"
+	$(RUN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow"
 
 slow: $(VENV)/ready
 	$(RUN)/python -m pytest -m slow -s

@@ -230,8 +230,8 @@ def _learn(lag: int, seed: int, steps: int) -> dict:
 async def _warm_up(parts, steps: int = 60) -> dict:
     """The recipe's warm-up, shorter: the weights that every lag begins with."""
     from trivium import SFT, Learner, Network, sft
+    from trivium.agents.search.lessons import filtered
     from trivium.agents.search.recipe import NANO
-    from trivium.agents.search.train import filtered
     from trivium.reward import score
 
     episodes = await asyncio.gather(

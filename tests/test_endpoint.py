@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 from tests.laws.walks import TASK, search_corpus
+from trivium.agents.search.lessons import Purse
 from trivium.agents.search.recipe import Search
-from trivium.agents.search.train import affordable, train
-from trivium.errors import InputError, PolicyError, Unsupported
+from trivium.agents.search.train import train
+from trivium.errors import CorruptError, InputError, PolicyError, Unsupported
 from trivium.harness import Harness, Window, prune_chunks, refuse_silence
 from trivium.nn import Network
 from trivium.policy import Endpoint, endpoint
@@ -228,12 +229,13 @@ def test_a_try_without_an_answer_may_have_been_paid(renderer):
     assert episode.agent.stop.reason == "policy" and policy.spent == 2 * (policy.spent // 2) > 2 * Sampling().max_tokens
 
 
-def test_no_more_episodes_are_begun_than_there_are_tokens_for(renderer):
+def test_no_more_episodes_are_begun_than_there_are_tokens_for(renderer, tmp_path):
     teacher = Endpoint("http://127.0.0.1:9/v1", "m", renderer, max_spend=10_000)
-    assert affordable(teacher, 0) == 1
+    purse = Purse(teacher, tmp_path / "paid.json")
+    assert purse.affords(0) == 1
     for spent, made, begun in ((1000, 1, 9), (100, 1, 16), (9000, 9, 1), (9999, 9, 1), (6000, 6, 4)):
         teacher.spent = spent
-        assert affordable(teacher, made) == begun
+        assert purse.affords(made) == begun
 
 
 def test_what_a_teacher_was_paid_is_kept_whatever_ends_the_run(serve, tmp_path, monkeypatch):
@@ -250,7 +252,13 @@ def test_what_a_teacher_was_paid_is_kept_whatever_ends_the_run(serve, tmp_path, 
     monkeypatch.setattr(Endpoint, "_reply", stopped)
     with pytest.raises(KeyboardInterrupt):
         train(recipe, Live)
-    assert json.loads((run / "teacher-tokens-0.json").read_text()) == 900
+    assert json.loads((paid := run / "teacher-tokens-0.json").read_text()) == 900
+    paid.write_text("[9")
+    with pytest.raises(CorruptError, match="teacher-tokens-0.json"):
+        train(recipe, Live)
+    paid.write_text('"nine"')
+    with pytest.raises(CorruptError, match="holds no number of tokens"):
+        train(recipe, Live)
 
 
 def test_no_key_is_no_reply_and_no_crash(serve, renderer, monkeypatch):

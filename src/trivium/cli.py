@@ -19,6 +19,7 @@ from trivium.loops.run import Run, read_json
 from trivium.policy import Renderer
 from trivium.trace import Store
 from trivium.viewer import episode_panel, summary_table
+from trivium.viewer.table import POLICIES
 
 HELP = {"-h", "--help", "help"}
 AGENTS_VERBS = ("train", "eval")  # the word after them names an agent
@@ -115,13 +116,19 @@ def show(run: RunFolder, episode: str = "", count: int = 3, policy: str = "") ->
 def _furthest(store: Store) -> str:
     """The episodes of the last stage that has some."""
     stages = ("eval/rl/", "rl/", "eval/sft/", "teacher/", "eval/base/")
-    return next((stage for stage in stages if list(store.select(prefix=stage, limit=1))), stages[0])
+    return next((stage for stage in stages if _any(store, stage)), stages[0])
 
 
 def _stages(store: Store) -> str:
-    """What there is to be shown with --episode."""
-    stages = [stage for stage in ("teacher/", "eval/base/", "eval/sft/", "rl/") if list(store.select(prefix=stage, limit=1))]
-    return f"there are --episode {', '.join(stages)}" if stages else "there is none yet"
+    """What there is to be shown."""
+    stages = [stage for stage in ("teacher/", "rl/") if _any(store, stage)]
+    policies = [policy for policy in POLICIES if _any(store, f"eval/{policy}/")]
+    told = [f"--{option} {', '.join(found)}" for option, found in (("episode", stages), ("policy", policies)) if found]
+    return f"there are {' and '.join(told)}" if told else "there is none yet"
+
+
+def _any(store: Store, prefix: str) -> bool:
+    return bool(list(store.select(prefix=prefix, limit=1)))
 
 
 def export(run: RunFolder, folder: Folder) -> None:

@@ -118,7 +118,7 @@ def test_a_flipped_bit_is_no_other_episode(episode):
         rotten = bytearray(whole)
         rotten[place] ^= 1 << rng.randrange(8)
         try:
-            assert decode(bytes(rotten)) == episode
+            assert encode(decode(bytes(rotten))) == whole  # a bit that nobody reads; episodes with NaN in them equal none
         except CorruptError:
             pass
 

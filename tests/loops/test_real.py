@@ -171,6 +171,18 @@ def test_a_store_that_another_seed_has_filled_is_refused(tiny_model, renderer, t
         asynchronous(tiny_model, renderer, 0, Learner, store=store, steps=1, seed=4)
 
 
+def test_a_line_that_goes_on_from_a_checkpoint_first_gives_the_engine_its_weights(tiny_model, renderer):
+    harness, engine, learner = parts(tiny_model, renderer)
+    learner.version = 2
+
+    async def on():
+        async for event in rl(source(harness, engine, first=2, steps=3), learner, engine, PROBE, first=2):
+            return event.metrics
+
+    metrics = asyncio.run(on())
+    assert metrics["episodes_dropped"] == 0 and metrics["episodes"] > 0 and engine.version == 3
+
+
 def test_weights_may_go_by_way_of_a_folder(tiny_model, renderer, tmp_path):
     """Bit for bit as handed over in one process, at lag 0."""
     digest, _, _ = asynchronous(tiny_model, renderer, 0, Learner)

@@ -10,11 +10,14 @@ import pytest
 
 from trivium.clock import SimulatedClock
 from trivium.errors import InputError
+from trivium.harness import Harness, Scene, Window, tool
 from trivium.loops import rl, rollouts
 from trivium.loops.reinforce import together
 from trivium.loops.simulated import SimulatedEngine, SimulatedHarness, SimulatedLearner, publishing
+from trivium.policy import Scripted
+from trivium.policy.scripted import call
 from trivium.reward import score
-from trivium.trace import Score, Store, Task
+from trivium.trace import Sampling, Score, Store, Task
 
 TASKS = [Task("a", "?"), Task("b", "?")]
 
@@ -54,12 +57,63 @@ def test_a_moment_is_a_seed_too(tmp_path):
         assert run(lambda episode: {"reward": 1.0}, Store(tmp_path / "episodes.db"), seed=20261122150000)
 
 
+def test_what_comes_from_the_store_is_counted_and_steps_made_another_way_are_refused(tmp_path):
+    store = Store(tmp_path / "episodes.db")
+    first = run(lambda episode: {"reward": float(episode.sample)}, store)
+    again = run(lambda episode: {"reward": 100.0}, store)
+    assert [m.get("episodes_stored") for m in (*first, *again)] == [None, None, 2.0, 2.0]
+    for other, told in (
+        ({"size": 3}, "size"),
+        ({"sampling": Sampling(top_k=5)}, "sampling"),
+        ({"groups": 2, "size": 3}, "groups"),
+    ):
+        with pytest.raises(InputError, match=f"steps of a run with other {told}"):
+            run(lambda episode: {"reward": 1.0}, store, **other)
+
+
+def test_a_score_with_the_name_of_a_steps_own_number_is_refused():
+    for name in ("episodes_lost", "staleness"):
+        with pytest.raises(InputError, match=f"a scorer gives '{name}'"):
+            run(lambda episode, name=name: {"reward": float(episode.sample), name: 7.0})
+
+
+def test_calls_that_failed_are_counted(renderer):
+    @tool
+    def broken(scene: Scene) -> str:
+        """Fails."""
+        raise NameError("notes")
+
+    async def judge(episode):
+        return {"reward": float(episode.sample)}
+
+    async def numbers():
+        policy = Scripted(
+            lambda view: call(("broken", {})) if len(view.messages) < 3 else {"role": "assistant", "content": "so"}, renderer
+        )
+        source = rollouts(Harness([broken], Window(900)), TASKS, policy, lambda step: judge, groups=1, size=2, steps=1)
+        return [scores async for _, scores in source]
+
+    (scores,) = asyncio.run(numbers())
+    assert scores["calls"] == scores["calls_failed"] == 1
+
+
+def test_a_scorers_own_error_names_the_episode():
+    with pytest.raises(ZeroDivisionError) as caught:
+        run(lambda episode: {"reward": 1 / 0})
+    assert "rl/0/a/0" in caught.value.__notes__[0]
+
+
+def test_too_few_tasks_are_counted():
+    with pytest.raises(InputError, match="3 groups a step need as many tasks .* there are 2"):
+        run(lambda episode: {"reward": 1.0}, groups=3)
+
+
 def test_no_tasks_are_named():
     with pytest.raises(InputError, match="no tasks"):
         run(lambda episode: {"reward": 1.0}, tasks=[])
 
 
-@pytest.mark.parametrize("said", [None, {"reward": None}, {"reward": "1"}, {"reward": 1.0, "f1": None}, 1.0], ids=str)
+@pytest.mark.parametrize("said", [None, {3: 1.0}, {"reward": None}, {"reward": "1"}, {"reward": 1.0, "f1": None}, 1.0], ids=str)
 def test_scores_are_numbers_by_name(said, recwarn):
     with pytest.raises(InputError, match="the scorer judge gives"):
         run(lambda episode: said)

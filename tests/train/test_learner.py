@@ -335,6 +335,15 @@ def test_an_algorithm_of_ones_own_is_held_to_its_shapes():
             Learner(network(), own, 1e-2).learn(batch)
     summed = lambda tokens: (tokens.new.sum(), tokens.new > 0)  # noqa: E731
     marked = lambda tokens: (tokens.new, torch.tensor(False))  # noqa: E731
+    for part, wrong, told in (
+        ("loss", lambda tokens: tokens.new, "loss gives no pair"),
+        ("loss", lambda tokens: (tokens.new, None), "loss gives NoneType None, not one number"),
+        ("loss", lambda tokens: (tokens.old, tokens.old > 0), "loss does not depend on `new`"),
+        ("normaliser", lambda counts: 1.0, "normaliser gives float 1.0, not one number"),
+        ("credit", lambda rewards: rewards.tolist(), "credit gives list"),
+    ):
+        with pytest.raises(InputError, match=told):
+            Learner(network(), dataclasses.replace(DrGRPO(), name="own", **{part: wrong}), 1e-2).learn(batch)
     for part, wrong in (("loss", summed), ("loss", marked), ("normaliser", lambda counts: torch.tensor(1.0))):
         student = Learner(network(), dataclasses.replace(DrGRPO(), name="own", **{part: wrong}), 1e-2)
         before = student.network.digest()

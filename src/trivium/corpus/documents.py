@@ -53,6 +53,8 @@ def read_documents(path: str | Path) -> list[Document]:
         return read_jsonl(beir) if beir.exists() else read_folder(path)
     if path.suffix.lower() in _SUFFIXES:
         return [_read_text_file(path, path.name)]
+    if path.suffix.lower() != ".jsonl":
+        raise InputError(f"{path} is none of {', '.join(_SUFFIXES)} and .jsonl, which is what can be read: convert it")
     return read_jsonl(path)
 
 
@@ -81,6 +83,10 @@ def read_beir(folder: str | Path, split: str = "test") -> Beir:
     Raises InputError naming file and line for what is malformed, and for a judgement of an unknown query or document.
     """
     folder = _existing(folder)
+    if not (folder / "corpus.jsonl").exists():
+        raise InputError(
+            f"{folder} is no folder in the BEIR layout: it needs corpus.jsonl, queries.jsonl and qrels/{split}.tsv"
+        )
     documents = read_jsonl(folder / "corpus.jsonl")
     queries = [_query(row, where) for row, where in _rows(_existing(folder / "queries.jsonl"))]
     if twice := [id for id, count in Counter(query.id for query in queries).items() if count > 1]:

@@ -63,6 +63,10 @@ class Corpus:
         documents = list(documents)
         if not documents:
             raise InputError("a corpus needs at least one document")
+        if wrong := next((each for each in documents if not isinstance(each, Document)), None):
+            raise InputError(
+                f"a corpus is made of Documents, not of {type(wrong).__name__}: read_documents(path) reads a folder's"
+            )
         check_ids(documents, "corpus")
         chunks = [chunk for document in documents for chunk in split(document, chunk_words)]
         index = Index.build(chunks, embedder)

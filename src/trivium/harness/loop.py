@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -54,6 +56,13 @@ class Harness:
         self.offered = [tool.spec() for tool in tools]
         self.specs = self.offered if specs else []
         self.clock = clock or RealClock()
+
+    @property
+    def digest(self) -> str:
+        """What tells how episodes live here from any other way, as far as it can be written down: prompt, tools' names and
+        types, window, limits. Not what tools do."""
+        written = json.dumps([self.prompt, self.offered, self.specs], sort_keys=True), repr(self.window), repr(self.limits)
+        return hashlib.blake2b("\0".join(written).encode(), digest_size=16).hexdigest()
 
     async def run(
         self,

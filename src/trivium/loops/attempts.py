@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -89,6 +90,14 @@ class Attempts:
                 raise InputError(f"{store.url} has {foreign[0]} of another run, by its seed or its task: give this one its own")
         return [[(e, store.first_scores(e.id)) for e in part if e] for part in wanted]
 
+    def pin(self, groups: int, store: Store) -> None:
+        """InputError where `store` has steps that were made another way: of what this run asks for they would be no part."""
+        sampling = msgspec.json.encode(self.sampling or Sampling()).decode()
+        ours = {"groups": groups, "size": self.size, "sampling": sampling, "harness": self.harness.digest}
+        theirs = json.loads(store.pin("rl", json.dumps(ours)))
+        if other := [name for name, value in ours.items() if theirs.get(name) != value]:
+            raise InputError(f"{store.url} has steps of a run with other {', '.join(other)}: give this one a store of its own")
+
     def _ours(self, episode: Episode, step: int, task: Task) -> bool:
         kept = [msgspec.msgpack.encode(each) for each in (episode.task, task)]  # in a store a tuple has become a list
         return episode.seed == self._stream(step) and kept[0] == kept[1]
@@ -101,7 +110,11 @@ class Attempts:
             episode = await self._persist(flight, task, sample)
         if episode is None or silent(episode):
             return episode, {}
-        (scores,) = await score([episode], flight.scorer)
+        try:
+            (scores,) = await score([episode], flight.scorer)
+        except Exception as error:
+            error.add_note(f"while episode {episode.id} was scored")
+            raise
         if "reward" not in scores:
             raise InputError(f"the scorer gives no reward, only {', '.join(sorted(scores)) or 'nothing'}")
         return episode, scores

@@ -28,7 +28,7 @@ from trivium.loops.run import Event
 from trivium.loops.staleness import fresh
 from trivium.policy import Policy
 from trivium.reward import Scorer, named, opinions
-from trivium.trace import Sampling, Store, Task
+from trivium.trace import Episode, Sampling, Store, Task
 from trivium.train import Batch, Group, Learner
 
 STALE = 8
@@ -74,8 +74,10 @@ async def rollouts(
     `max_lag` whole steps wait behind them: cancelled and counted. An attempt has `seconds`; one that a dead policy or the
     deadline ended is begun anew, up to three times, and then left out of its group, counted. Raises PolicyError when
     the policy could speak to the end in no attempt of a step, InputError where a task stands in one step twice, where the
-    scorer gives no number called reward, and where `store` has these ids from another run. `rl`'s
-    `deadline` for a batch is to hold four times `seconds` and the pauses between: then a hung attempt is lost and not the run.
+    scorer gives no number called reward, and where `store` has these ids from another run, or steps with other groups, size,
+    sampling or harness. **What a scorer says now is not compared with what it said then**: `episodes_stored` counts what
+    comes out of the store with its old scores, and a run that is to begin anew has a new store. `rl`'s `deadline` for a batch
+    is to hold four times `seconds` and the pauses between: then a hung attempt is lost and not the run.
     """
     if not tasks:
         raise InputError("there are no tasks to attempt")
@@ -87,9 +89,11 @@ async def rollouts(
     most = slots or max(1, size * len(rank.share(range(groups))))
     attempts = Attempts(harness, engine, size, seed, sampling, asyncio.Semaphore(most), seconds)
     coming = first
+    if store:
+        attempts.pin(groups, store)
     while store and coming < steps and (kept := _made(attempts, asked, coming, steps, store)) is not None:
         coming += 1
-        yield _yielded(kept, size, {})
+        yield _yielded(kept, size, {"episodes_stored": sum(map(len, kept))})
     flying: deque[Flight] = deque()
     try:
         for step in range(coming, steps):
@@ -118,7 +122,10 @@ def chosen(tasks: Sequence[Task], groups: int, rank: Rank, step: int) -> list[Ta
         raise InputError("there are no tasks to attempt: ask for more of them")
     chosen = [tasks[(step * groups + number) % len(tasks)] for number in range(groups)]
     if len({task.id for task in chosen}) < groups:
-        raise InputError(f"step {step} would attempt a task twice: {groups} groups need as many different tasks in a row")
+        raise InputError(
+            f"step {step} would attempt a task twice: {groups} groups a step need as many tasks in a row that differ, "
+            f"and there are {len({task.id for task in tasks})}: fewer groups, or more tasks"
+        )
     return rank.share(chosen)
 
 
@@ -148,17 +155,30 @@ def _landed(flight: Flight, size: int, store: Store | None):
     seconds = asyncio.get_running_loop().time() - flight.began
     made = _yielded(found, size, numbers | {"rollout_seconds": seconds})  # refuses a reward that is none, before it is kept
     if store:
-        every = [pair for part in found for pair in part]
-        store.write([e for e, _ in every], [s for e, scores in every for s in opinions(e.id, scores, named(flight.scorer))])
+        episodes, scores = [e for part in found for e, _ in part], [s for part in found for _, s in part]
+        store.write(episodes, opinions(episodes, scores, named(flight.scorer)))
     return made
 
 
 def _yielded(found: Sequence[list[Scored]], size: int, numbers: dict[str, float]):
     """Groups in the order of tasks, and the means; what was asked for and did not come is counted as lost."""
     groups = [Group(p[0][0].task.id, [e for e, _ in p], [s["reward"] for _, s in p]) for p in found if p]
-    scores = [found for part in found for _, found in part]
+    scores = [_calls(episode) | found for part in found for episode, found in part]
     lost = len(found) * size - len(scores) - numbers.get("episodes_overtaken", 0)
-    return groups, {**means(scores), **numbers, "episodes_lost": lost}
+    return groups, _apart(means(scores), {**numbers, "episodes_lost": lost})
+
+
+def _calls(episode: Episode) -> dict[str, float]:
+    """How many calls an episode made, and how many ended in an error: else nobody would see that a tool has a bug."""
+    calls = [call for thread in episode.threads for call in thread.calls]
+    return {"calls": float(len(calls)), "calls_failed": float(sum(bool(call.error) for call in calls))}
+
+
+def _apart(scores: dict[str, float], numbers: dict[str, float]) -> dict[str, float]:
+    """Both. InputError for a score that has the name of one of our numbers: one of the two would not be seen."""
+    if taken := sorted((scores.keys() & numbers.keys()) - {"reward"}):
+        raise InputError(f"a scorer gives {', '.join(map(repr, taken))}, which a step counts itself: give it another name")
+    return scores | numbers
 
 
 async def _cancel(flying: Sequence[Flight]) -> None:
@@ -188,11 +208,15 @@ async def rl(
     An episode with a token more than `max_lag` versions older than the learner, or newer, is dropped and counted. A
     publication that does not arrive (a time-out, a lost connection, a torn object) is counted, the policy goes on with its
     old weights and tokens say so, and the next one makes up for it. No wait is longer than `deadline` seconds: then
-    TriviumError, as when nothing fresh arrives for STALE steps. Raises InputError where engine and learner share a network,
-    and where rewards differ and none of the episodes is by a policy that the learner learns from.
+    TriviumError, as when nothing fresh arrives for STALE steps. An engine of another version than the learner's, which may
+    come from a checkpoint, is first given the learner's weights. Raises InputError where engine and learner share a network,
+    where rewards differ and none of the episodes is by a policy that the learner learns from, and for a score that has the
+    name of one of a step's own numbers.
     """
     if getattr(engine, "network", engine) is learner.network:
         raise InputError("the engine speaks with the learner's own network, so no version would be one: load it twice")
+    if publish is weights.publish and getattr(engine, "version", learner.version) != learner.version:
+        publish(learner.network, learner.version, engine, probe)  # a learner that was loaded from a checkpoint
     step, stale, why, now = first, 0, "", asyncio.get_running_loop().time
     try:
         while True:
@@ -215,7 +239,7 @@ async def rl(
             seconds = {"learn_seconds": now() - began, "wait_seconds": began - asked}
             scores = await _together(rank, {**scores, "episodes_dropped": dropped, **published}, attempted)
             step += 1
-            yield Event("rl", step, {**scores, **done.metrics, **seconds})
+            yield Event("rl", step, _apart(scores, {**done.metrics, **seconds}))
     finally:
         if hasattr(source, "aclose"):
             await source.aclose()

@@ -112,26 +112,28 @@ class Run:
     def _same(self, recipe: dict[str, Any]) -> None:
         old = self.recipe()
         wanted = json.loads(json.dumps(recipe))
-        for name in sorted(wanted.keys() | old.keys()):
-            if old.get(name) != wanted.get(name):
-                raise InputError(
-                    f"{self.folder} was begun with {name}={old.get(name)!r}, not {wanted.get(name)!r}: "
-                    f"go on with the same recipe, or give another folder with --out"
-                )
+        if other := [name for name in sorted(wanted.keys() | old.keys()) if old.get(name) != wanted.get(name)]:
+            told = ", ".join(f"{name}={old.get(name)!r}, not {wanted.get(name)!r}" for name in other)
+            raise InputError(
+                f"{self.folder} was begun with {told}: go on with the same recipe, or give another folder with --out"
+            )
 
     def pin(self, inputs: dict[str, str]) -> None:
         """Keep the digests of what the run was begun with. InputError, naming it, where one is another now: results of before
         would be paired with others."""
+        if not (self.folder / "inputs.json").exists():
+            write_json(self.folder / "inputs.json", inputs)
+        if changed := self.changed(inputs):
+            raise InputError(
+                f"{self.folder} was begun with other {changed[0]} than there are now: bring them back, "
+                f"or give another folder with --out"
+            )
+
+    def changed(self, inputs: dict[str, str]) -> list[str]:
+        """Which of these are others than those that the run was begun with; none where it kept no digests."""
         path = self.folder / "inputs.json"
-        if not path.exists():
-            write_json(path, inputs)
-        old = read_json(path)
-        for name, digest in inputs.items():
-            if not isinstance(old, dict) or old.get(name) != digest:
-                raise InputError(
-                    f"{self.folder} was begun with other {name} than there are now: bring them back, "
-                    f"or give another folder with --out"
-                )
+        old = read_json(path) if path.exists() else inputs
+        return [name for name, digest in inputs.items() if not isinstance(old, dict) or old.get(name) != digest]
 
     @property
     def finished(self) -> bool:

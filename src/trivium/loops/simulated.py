@@ -83,6 +83,7 @@ class SimulatedHarness:
     """Lives `turns(task, sample)` turns, in each of which the policy speaks once; an episode of one segment."""
 
     turns: Callable[[Task, int], int] = lambda task, sample: 1
+    digest: str = "simulated"
 
     async def run(
         self, task: Task, policy: Policy, *, sample: int = 0, seed: int = 0, id: str = "", sampling: Sampling | None = None

@@ -23,7 +23,7 @@ async def score(episodes: Sequence[Episode], scorer: Scorer) -> list[dict[str, f
 
 
 def _numbers(found: Any, scorer: Scorer) -> dict[str, float]:
-    if not isinstance(found, Mapping) or not all(isinstance(value, SupportsFloat) for value in found.values()):
+    if not isinstance(found, Mapping) or not all(isinstance(n, str) and isinstance(v, SupportsFloat) for n, v in found.items()):
         raise InputError(f"the scorer {named(scorer)} gives {found!r}; it is to give numbers by name, as {{'reward': 1.0}}")
     return {name: float(value) for name, value in found.items()}
 
@@ -36,8 +36,12 @@ def named(scorer: Scorer) -> str:
 def compose(**parts: tuple[float, Scorer]) -> Scorer:
     """A scorer whose `reward` is the weighted sum of its parts' rewards: compose(outcome=(1.0, judge), style=(0.1, rubric)).
 
-    Every score of a part keeps its name behind the part's: `outcome/f1`. InputError when a part gives no reward.
+    Every score of a part keeps its name behind the part's: `outcome/f1`. InputError for no parts, for one that is no weight
+    and scorer, and when a part gives no reward.
     """
+    whole = [isinstance(part, tuple) and len(part) == 2 and callable(part[1]) for part in parts.values()]
+    if not (whole and all(whole)):
+        raise InputError("compose takes parts by name, each a weight and a scorer: compose(outcome=(1.0, judge))")
 
     async def scorer(episode: Episode) -> dict[str, float]:
         found = await asyncio.gather(*(score([episode], part) for _, part in parts.values()))
@@ -53,6 +57,7 @@ def compose(**parts: tuple[float, Scorer]) -> Scorer:
     return scorer
 
 
-def opinions(episode: str, scores: Mapping[str, float], scorer: str, version: str = "1") -> list[Score]:
-    """Scores as the store keeps them."""
-    return [Score(episode, name, float(value), scorer, version) for name, value in scores.items()]
+def opinions(episodes: Sequence[Episode], scores: Sequence[Mapping[str, float]], scorer: str) -> list[Score]:
+    """The scores of each episode as the store keeps them."""
+    pairs = zip(episodes, scores, strict=True)
+    return [Score(episode.id, name, float(value), scorer) for episode, found in pairs for name, value in found.items()]

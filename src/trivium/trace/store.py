@@ -55,6 +55,9 @@ _scores = Table(
 )
 
 
+_pins = Table("pins", _meta, Column("name", String, primary_key=True), Column("value", String, nullable=False))
+
+
 class Store:
     """Episodes and their scores. One transaction per `write`, so a killed process leaves all of it or none (law 9).
 
@@ -62,7 +65,7 @@ class Store:
     """
 
     def __init__(self, url: str | Path) -> None:
-        """`url` is an SQLAlchemy URL or the path of an SQLite file, made if missing."""
+        """`url` is an SQLAlchemy URL or the path of an SQLite file, made if missing. InputError where it cannot be opened."""
         self.url = str(url)
         self._engine = create_engine(self.url if "://" in self.url else URL.create("sqlite", database=self.url))
         if self._engine.dialect.name == "sqlite":
@@ -71,7 +74,9 @@ class Store:
         try:
             self._make_tables()
         except OperationalError as error:  # no such folder, or not ours to write
-            raise InputError(f"{self.url} cannot be opened: {error.orig}") from error
+            raise InputError(
+                f"{self.url} cannot be opened ({error.orig}): is there such a folder, and may you write in it?"
+            ) from None
         except DatabaseError as error:
             raise CorruptError(f"{self.url} is no episode store: {error.orig}") from error
 
@@ -94,6 +99,12 @@ class Store:
                 connection.execute(self._insert(_episodes).on_conflict_do_nothing(), values)
             if new := [score for score in scores if score.episode not in known]:
                 connection.execute(_scores.insert(), [_columns(score) for score in new])
+
+    def pin(self, name: str, value: str) -> str:
+        """What is kept under `name`: `value`, or what was there before."""
+        with self._connected(self._engine.begin, "written") as connection:
+            connection.execute(self._insert(_pins).on_conflict_do_nothing(), {"name": name, "value": value})
+            return connection.execute(select(_pins.c.value).where(_pins.c.name == name)).scalar_one()
 
     def score(self, scores: Iterable[Score]) -> None:
         """Append opinions that came later."""

@@ -50,6 +50,10 @@ class Batch:
 
     groups: list[Group]
 
+    def __post_init__(self) -> None:
+        if wrong := next((group for group in self.groups if not isinstance(group, Group)), None):
+            raise InputError(f"a batch is made of groups, Batch([Group(...)]), not of {type(wrong).__name__}")
+
     @classmethod
     def imitate(cls, episodes: Sequence[Episode]) -> Batch:
         """Episodes to imitate, each a group of its own (SFT gives each the advantage 1)."""
@@ -121,6 +125,10 @@ def lessons(batch: Batch, algorithm: Algorithm, policies: Collection[str]) -> tu
 
 def _credit(algorithm: Algorithm, group: Group) -> list[float]:
     advantages = algorithm.credit(torch.tensor(group.rewards, dtype=torch.float64))
+    if not isinstance(advantages, Tensor):
+        raise InputError(
+            f"{algorithm.name}'s credit gives {type(advantages).__name__}, not a tensor with a number for each reward"
+        )
     if advantages.shape != (len(group.rewards),) or not torch.isfinite(advantages).all():
         gave = f"{algorithm.name}'s credit of {group.rewards} is {advantages.tolist()}"
         raise InputError(f"group {group.task_id}: {gave}: it is to be a finite number each")

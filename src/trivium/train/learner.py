@@ -70,6 +70,8 @@ class Learner:
         products in bfloat16, losses stay float32. With `share` what rows have in common at their beginning is computed once
         (a GPU has no fast kernel for it).
         """
+        if not isinstance(network, torch.nn.Module):
+            raise InputError(f"{network!r} is no Network: load it with Network.load(path)")
         if not isinstance(algorithm, Algorithm):
             raise InputError(f"{algorithm!r} is no Algorithm: a row of the table is called, as in CISPO()")
         if algorithm.reference != (reference is not None):
@@ -178,9 +180,14 @@ class Learner:
             sequence=None if sequence is None else sequence[micro.episode].to(new.dtype),
             reference=self._reference(micro),
         )
-        value, cut = self.algorithm.loss(tokens)
-        for given in (value, cut):
+        made = self.algorithm.loss(tokens)
+        if not isinstance(made, tuple) or len(made) != 2:
+            raise InputError(f"{self.algorithm.name}'s loss gives no pair: (loss [N], clipped [N])")
+        value, cut = made
+        for given in made:
             _check_shape(self.algorithm, "loss", given, len(new), "token")
+        if not value.requires_grad:
+            raise InputError(f"{self.algorithm.name}'s loss does not depend on `new`, so it teaches nothing")
         loss = (micro.weight.to(new.dtype) * value).sum()
         loss.backward()
         if not len(micro.of):
@@ -303,9 +310,9 @@ _SUMS = (*_COUNTS, "loss", *_MEANS, *(f"{name}#" for name in _MEANS))
 
 def _check_shape(algorithm: Algorithm, part: str, given: Tensor, count: int, each: str) -> None:
     """InputError for a part of an algorithm that gives other than one number each, which would spread over all unseen."""
-    if given.shape != (count,):
-        gave = f"{algorithm.name}'s {part} gives a tensor {list(given.shape)}"
-        raise InputError(f"{gave}, not one number for each {each} [{count}]")
+    if not isinstance(given, Tensor) or given.shape != (count,):
+        shown = f"a tensor {list(given.shape)}" if isinstance(given, Tensor) else f"{type(given).__name__} {given!r}"
+        raise InputError(f"{algorithm.name}'s {part} gives {shown}, not one number for each {each} [{count}], as a tensor")
 
 
 def _compare(tokens: Tokens, meter: Meter, first: bool) -> None:

@@ -70,6 +70,8 @@ def _widened(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 @torch.inference_mode()
 def probed(network: Network, tokens: Sequence[int]) -> torch.Tensor:
     """Logprobs float32 [len - 1] of a probe's tokens, as the learner computes them."""
+    if isinstance(tokens, str):
+        raise InputError("a probe is made of tokens: engine.renderer.encode(text)")
     if len(tokens) < 2:
         raise InputError("a probe needs two tokens or more: the first is only read")
     run, view = torch.tensor(list(tokens), device=network.head.weight.device), Packed([len(tokens)])

@@ -69,6 +69,8 @@ def compare(
     sides = _sorted(runs)
     for other in list(sides.values())[1:]:
         _shared(other, sides["A"])
+    if not suite.corpus:
+        _one_set(runs)
     wanted = speakers(rollouts, no_prune)
     attempt_all(runs, wanted, workers, watch)
     found = {run.run.folder: results(run, wanted, _plain(run, watch)) for run in runs}
@@ -103,6 +105,21 @@ def _shared(ours: Sequence[Measured], theirs: Sequence[Measured]) -> list[int]:
     if not seeds:
         raise InputError(f"{ours[0].run.folder} and {theirs[0].run.folder} share no seed to be paired on: train both with one")
     return seeds
+
+
+def _one_set(runs: Sequence[Measured]) -> None:
+    """InputError where runs have no questions in common, or documents are not those any more that a run was begun with."""
+    first, *others = runs
+    for run in others:
+        if run.recipe.corpus != first.recipe.corpus:
+            told = " and ".join(f"{each.run.folder} ({each.recipe.corpus or 'generated worlds'})" for each in (first, run))
+            raise InputError(f"{told} have no questions in common: name a folder to measure both on with --corpus")
+    for run in runs:
+        if run.real and run.run.changed({"documents": run.parts.corpus.digest}):
+            raise InputError(
+                f"{run.run.folder} was begun with other documents than {run.recipe.corpus} has now: bring them back, "
+                f"or name the folder to measure on with --corpus"
+            )
 
 
 def _recipe(run: Measured) -> dict[str, Any]:

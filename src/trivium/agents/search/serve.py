@@ -50,6 +50,8 @@ def measure(
     `no_prune` also what pruning is worth. InputError for a run without weights, or no such questions."""
     check_rollouts(rollouts, sampling)
     parts, model = _opened(run, tasks)
+    if not corpus and parts.real and Run.open(run).changed({"documents": parts.corpus.digest}):
+        watch.note(f"{run} was trained on other documents than {parts.recipe.corpus} has now: these scores are on those of now")
     questions = (beir_tasks(corpus, split) if corpus else parts.heldout_tasks)[:tasks]
     judge = parts.judge_on(bool(corpus) or parts.real)
     engine, sampling = Engine(model, context=parts.window.budget), replace(sampling, max_tokens=parts.window.reply)

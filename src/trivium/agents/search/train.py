@@ -7,23 +7,22 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol, get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
+from trivium.agents.search.lessons import Lessons
 from trivium.agents.search.recipe import Parts, Search
+from trivium.agents.search.watcher import Silent, Watcher
 from trivium.engine import Engine
 from trivium.errors import CorruptError, InputError
 from trivium.eval import Result, evaluate
 from trivium.fleet import Rank, launch
-from trivium.harness import refuse_silence
 from trivium.loops import Event, Run, rl, rollouts, sft, timed
-from trivium.loops.attempts import silent
 from trivium.loops.run import read_json, write_json
 from trivium.loops.track import TensorBoard, require
 from trivium.nn import Network
-from trivium.policy import Endpoint, Policy
-from trivium.reward import opinions, score
-from trivium.tasks.filter import Scored, keep
-from trivium.trace import Episode, Sampling, Store, Task
+from trivium.policy import Policy
+from trivium.reward import named, opinions, score
+from trivium.trace import Sampling, Store, Task
 from trivium.train import SFT, Checkpoints, Learner
 from trivium.viewer.table import METRICS
 from trivium.weights import publish
@@ -31,26 +30,11 @@ from trivium.weights import publish
 SFT_BATCH = 32
 EVERY = 10  # steps between checkpoints, and between looks at held-out tasks
 GLANCE = 64  # held-out tasks of such a look
-WAVE = 16  # episodes that a teacher gives at once
 LEAST = {
     "seed": 0, "window": 0, "results": 1, "warmup": 1, "teacher_tokens": 1, "sft_steps": 0, "steps": 0, "groups": 1, "size": 2,
     "substeps": 1, "cap": 1, "lora": 0, "max_lag": 0, "eval_tasks": 1, "workers": 1,
 }  # fmt: skip
 SHOWN = (*METRICS, "reward", "precision", "returned", "turns", "calls_per_turn", "searches", "tokens", "finished")
-
-
-Lesson = tuple[Episode, dict[str, float]]
-"""A teacher's episode and its scores."""
-
-
-class Watcher(Protocol):
-    """Who shows a person how far we are."""
-
-    def stage(self, name: str, total: int, done: int = 0) -> None: ...
-
-    def advance(self, n: int = 1, **numbers: float) -> None: ...
-
-    def note(self, text: str) -> None: ...
 
 
 def train(recipe: Search, watch: Callable[[], Any]) -> None:
@@ -92,25 +76,6 @@ def _walk(rank: Rank, recipe: Search, watch: Callable[[], Any]) -> None:
             asyncio.run(line.walk())
         finally:
             line.run.close()
-
-
-class Silent:
-    """The Watcher of all ranks but the first."""
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_) -> None:
-        pass
-
-    def stage(self, name: str, total: int, done: int = 0) -> None:
-        pass
-
-    def advance(self, n: int = 1, **numbers: float) -> None:
-        pass
-
-    def note(self, text: str) -> None:
-        pass
 
 
 class _Line:
@@ -159,7 +124,7 @@ class _Line:
     # --- the stages
 
     async def _warm_up(self, first: int) -> None:
-        episodes = await self._teacher()
+        episodes = await Lessons(self.parts, self.store, self.run.folder, self.rank, self.watcher).kept()
         learner = self._learner("sft")
         self.watcher.stage("warm-up", self.recipe.sft_steps, first)
         events = sft(
@@ -169,56 +134,6 @@ class _Line:
             self._tell(event, loss=event.metrics["loss"])
             self._save(learner, "sft", event.step, last=event.step == self.recipe.sft_steps)
         publish(learner.network, learner.version, self.engine, self.probe)
-
-    async def _teacher(self) -> list[Episode]:
-        """The teacher's episodes that pass Context-1's filter, made by all ranks, a share each. What the store has is not
-        made again: a teacher behind an endpoint costs money, and would not repeat itself."""
-        tasks, book = self.parts.lessons, self.run.folder / "teacher.json"
-        mine = self.rank.share([(tasks[n % len(tasks)], n // len(tasks)) for n in range(self.recipe.warmup)])
-        known = {episode.id: episode for episode in self.store.select(prefix="teacher/")}
-        if any(self.rank.gather(book.exists())):
-            mine = [pair for pair in mine if _lesson_id(*pair) in known]
-        self.watcher.stage("teacher", len(mine))
-        paid = self.run.folder / f"teacher-tokens-{self.rank.number}.json"
-        if isinstance(teacher := self.parts.teacher, Endpoint) and paid.exists():
-            teacher.spent += read_json(paid)
-        made, start = list[Lesson](), 0
-        while start < len(mine):
-            wave = mine[start : start + affordable(teacher, len(made))]
-            start += len(wave)
-            if getattr(teacher, "exhausted", False):  # what was paid for before is still to be had
-                wave = [pair for pair in wave if _lesson_id(*pair) in known]
-            made += await self._lessons(wave, known, paid)
-        if getattr(teacher, "exhausted", False):
-            self.watcher.note(f"--teacher-tokens are used up after {len(made)} episodes: going on with those")
-        every = [pair for part in self.rank.gather(made) for pair in part]
-        kept = filtered([episode for episode, _ in every], [scores for _, scores in every], self.recipe.seed)
-        if self.rank.first:
-            write_json(book, {"episodes": len(every), "passed": len(kept)})
-        return kept
-
-    async def _lessons(self, wave: Sequence[tuple[Task, int]], known: dict[str, Episode], paid: Path) -> list[Lesson]:
-        """A few of the teacher's episodes with their scores, kept before the next few are asked for; what an endpoint was paid
-        is kept whatever ends them."""
-        teacher = self.parts.teacher
-
-        async def attempt(task: Task, sample: int) -> Episode:
-            id, harness = _lesson_id(task, sample), self.parts.harness
-            try:
-                return known.get(id) or await harness.run(task, teacher, sample=sample, seed=self.recipe.seed, id=id)
-            finally:
-                self.watcher.advance()
-                if isinstance(teacher, Endpoint):
-                    write_json(paid, teacher.spent)
-
-        episodes = await asyncio.gather(*(attempt(*pair) for pair in wave))
-        if getattr(teacher, "exhausted", False):  # what it could not end for want of tokens is no lesson
-            episodes = [episode for episode in episodes if not silent(episode)]
-        else:
-            refuse_silence(episodes)
-        scores = await score(episodes, self.parts.scorer(0))
-        self._store(episodes, scores)
-        return list(zip(episodes, scores, strict=True))
 
     def _keep_warm(self, step: int) -> None:
         """The weights after the warm-up, for comparisons, and for an algorithm that stays near them."""
@@ -259,7 +174,8 @@ class _Line:
         sampling = Sampling(temperature=0.0, max_tokens=self.parts.window.reply) if greedy else self.parts.sampling
         self.watcher.stage(f"evaluate {name}", len(self.rank.share(self.parts.heldout_tasks)))
         result, episodes = await self._attempt(self.parts.heldout_tasks, policy or self.engine, sampling, f"eval/{name}", True)
-        self._store(episodes, await score(episodes, self.parts.judge))
+        scores = await score(episodes, judge := self.parts.judge)
+        self.store.write(episodes, opinions(episodes, scores, named(judge)))
         if self.rank.first:
             write_json(path, asdict(result))
         self.rank.barrier()
@@ -342,43 +258,11 @@ class _Line:
         if self.tracker:
             self.tracker.log(event)
 
-    def _store(self, episodes: Sequence[Episode], scores: Sequence[dict[str, float]]) -> None:
-        named = [s for e, found in zip(episodes, scores, strict=True) for s in opinions(e.id, found, "SearchReward")]
-        self.store.write(episodes, named)
-
     def _conclude(self) -> None:
         model = self.run.folder / "model"
         if not model.exists():
             self.network.save(model)
         write_json(self.run.folder / "summary.json", summarize(self.run))
-
-
-def _lesson_id(task: Task, sample: int) -> str:
-    return f"teacher/{task.id}/{sample}"
-
-
-def affordable(teacher: Policy, made: int) -> int:
-    """How many episodes to begin at once: as an endpoint's tokens will do for, by what those made so far have cost. Else many
-    would run out of them together, none at its end. The first one goes alone."""
-    if not isinstance(teacher, Endpoint):
-        return WAVE
-    left = teacher.max_spend - teacher.spent
-    return max(1, min(WAVE, left * made // max(1, teacher.spent)))
-
-
-def filtered(episodes: Sequence[Episode], scores: Sequence[dict[str, float]], seed: int) -> list[Episode]:
-    """Context-1's filter (tasks/filter.py) on scored teacher episodes. InputError when nothing passes."""
-    records = [
-        Scored(e.id, e.task.id, s["trajectory_recall"], s["output_recall"], s["format_valid"] < 1.0)
-        for e, s in zip(episodes, scores, strict=True)
-    ]
-    passed = {record.id for record in keep(records, seed)}
-    kept = [episode for episode in episodes if episode.id in passed]
-    if not episodes:
-        raise InputError("the teacher ended no episode: give another run more --teacher-tokens")
-    if not kept:
-        raise InputError(f"none of the teacher's {len(episodes)} episodes passes the filter: is it the right teacher?")
-    return kept
 
 
 def summarize(run: Run) -> dict[str, Any]:

@@ -1,0 +1,34 @@
+"""Who shows a person how far a run is."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Watcher(Protocol):
+    """A run is a row of stages; each has a name and a number of steps."""
+
+    def stage(self, name: str, total: int, done: int = 0) -> None: ...
+
+    def advance(self, n: int = 1, **numbers: float) -> None: ...
+
+    def note(self, text: str) -> None: ...
+
+
+class Silent:
+    """The Watcher of all ranks but the first."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_) -> None:
+        pass
+
+    def stage(self, name: str, total: int, done: int = 0) -> None:
+        pass
+
+    def advance(self, n: int = 1, **numbers: float) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        pass
