@@ -169,6 +169,7 @@ def test_show_reads_a_run(trained, capsys):
     assert code == 0 and "RL" in out and "gold documents" in out and "curve.png" in out
     assert "teacher" in told(capsys, "show", trained, "--episode", "teacher/", "--count", "1")[1]
     refused(capsys, "in two ways", "show", trained, "--episode", "teacher/", "--policy", "sft")
+    refused(capsys, "--policy base, sft, sft_greedy, rl, rl_greedy, expert", "show", trained, "--policy", "greedy")
 
 
 def test_a_terminal_without_arrows_is_no_reason_to_stop(trained, monkeypatch):
@@ -315,6 +316,19 @@ def test_folders_that_are_not_ours_stay_as_they_are(capsys, trained, tmp_path):
     for out in (foreign / "chapter.tex", foreign / "chapter.tex" / "run"):
         refused(capsys, "chapter.tex is a file", "train", "search", "--out", out, *TINY)
     refused(capsys, "was begun with sft_steps=4, not 5", "train", "search", "--out", trained, *TINY, "--sft-steps", "5")
+    refused(
+        capsys,
+        "seed=0, not 3, sft_steps=4, not 5",
+        "train",
+        "search",
+        "--out",
+        trained,
+        *TINY,
+        "--sft-steps",
+        "5",
+        "--seed",
+        "3",
+    )
     assert [path.name for path in foreign.iterdir()] == ["chapter.tex"]
 
 

@@ -102,6 +102,11 @@ def test_a_bad_line_is_named(tmp_path, line):
     assert str(path) in str(caught.value) and BAD_LINES[line] in str(caught.value)
 
 
+def test_a_folder_of_notes_is_no_data_set(tmp_path):
+    with pytest.raises(InputError, match="notes is no folder in the BEIR layout: it needs corpus.jsonl, "):
+        read_beir(write(tmp_path / "notes" / "a.md", "# A").parent)
+
+
 def test_what_is_missing_empty_or_no_text_is_named(tmp_path):
     cases = {
         tmp_path / "gone": "does not exist",
@@ -110,6 +115,7 @@ def test_what_is_missing_empty_or_no_text_is_named(tmp_path):
         write(tmp_path / "latin" / "l.txt", b"caf\xe9").parent: "l.txt is no UTF-8 text (byte 3)",
         write(tmp_path / "binary" / "b.md", b"a\0b").parent: "b.md is no text",
         write(tmp_path / "bytes.jsonl", b'{"_id": "\xff"}'): "bytes.jsonl is no UTF-8",
+        write(tmp_path / "paper.pdf", b"%PDF"): "paper.pdf is none of .md, .markdown, .txt and .jsonl",
     }
     for path, message in cases.items():
         with pytest.raises(InputError) as caught:

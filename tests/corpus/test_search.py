@@ -135,6 +135,7 @@ def test_wrong_calls_are_refused():
         (lambda: corpus.chunk("d0")): "no chunk 'd0'",
         (lambda: corpus.read("d9")): "no document 'd9'",
         (lambda: Corpus.build([])): "at least one document",
+        (lambda: Corpus.build("notes")): "made of Documents, not of str",
         (lambda: Corpus.build([Document("a", "", "x"), Document("a", "", "y")])): "'a' stands twice",
         (lambda: Corpus(corpus.index, HashEmbedder())): "built without an embedder",
     }.items():

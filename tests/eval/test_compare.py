@@ -232,6 +232,11 @@ def test_what_cannot_be_compared_is_refused(tmp_path, runs):
         compare([runs[0], str(twin)], SUITE, 1, False, 1, quiet)
     with pytest.raises(InputError, match="share no seed"):
         compare([runs[0], str(far)], SUITE, 1, False, 1, quiet)
+    real = run(tmp_path / "real", corpus="nowhere/hotpotqa")
+    with pytest.raises(
+        InputError, match=r"a0 \(generated worlds\) and .*real \(nowhere/hotpotqa\) have no questions in common"
+    ):
+        compare([runs[0], str(real)], SUITE, 1, False, 1, quiet)
     shutil.rmtree(twin / "model-sft")
     with pytest.raises(InputError, match="keeps no model-sft"):
         compare([str(twin)], SUITE, 1, False, 1, quiet)

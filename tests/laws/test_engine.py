@@ -148,6 +148,11 @@ def test_sampling_follows_the_distribution():
     assert shares.tolist() == pytest.approx([0.6, 0.3, 0.1], abs=0.015)
 
 
+def test_a_probe_is_made_of_tokens(tiny_model, renderer):
+    with pytest.raises(InputError, match="renderer.encode"):
+        publish(network(tiny_model), 1, Engine(network(tiny_model), renderer=renderer), "a few words")
+
+
 def test_what_does_not_fit_is_an_error_that_says_so(tiny_model, renderer):
     with pytest.raises(InputError, match="longer than this model"):
         Engine(network(tiny_model), renderer=renderer, context=10_000)

@@ -31,7 +31,9 @@ def finished(out: Path, *extra: str) -> dict:
 
 def end(out: Path) -> dict:
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    events = [(e["kind"], e["step"], {k: v for k, v in e["metrics"].items() if "seconds" not in k}) for e in lines]
+    apart = ("seconds", "episodes_stored")  # how long it took, and what was there already
+    numbers = lambda e: {k: v for k, v in e["metrics"].items() if not k.endswith(apart)}  # noqa: E731
+    events = [(e["kind"], e["step"], numbers(e)) for e in lines]
     return {"weights": Network.load(out / "model").digest(), "events": events, "summary": (out / "summary.json").read_text()}
 
 

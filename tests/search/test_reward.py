@@ -11,8 +11,16 @@ from tests.laws.walks import TASK, script, search, search_corpus
 from trivium.agents.search import reward
 from trivium.agents.search.baselines import returned
 from trivium.agents.search.reward import SearchReward, returned_documents
+from trivium.errors import InputError
 from trivium.harness import Harness, Window
 from trivium.policy.scripted import call, say
+from trivium.reward import compose
+
+
+def test_what_compose_takes():
+    for parts in ({}, {"search": SearchReward()}, {"search": (1.0, 0.5)}):
+        with pytest.raises(InputError, match="compose takes parts by name"):
+            compose(**parts)
 
 
 @pytest.mark.parametrize(

@@ -214,6 +214,10 @@ def test_refused_at_start():
     for wrong in ({"max_grad_norm": 0.0}, {"max_grad_norm": -1.0}, {"lr": -1e-3}, {"lr": math.nan}, {"momentum": 1.0}):
         with pytest.raises(InputError, match="math.inf clips nothing"):
             Learner(network(), CISPO(), **{"lr": 1e-3, **wrong})
+    with pytest.raises(InputError, match="load it with Network.load"):
+        Learner("nano", CISPO(), 1e-3)
+    with pytest.raises(InputError, match=r"made of groups, .* not of Episode"):
+        Batch(small()[:1])
     with pytest.raises(InputError, match="group t"):
         Group("t", [], [1.0])
     with pytest.raises(InputError, match="finite"):
