@@ -175,6 +175,17 @@ def test_a_text_policy_that_was_cut_off_is_not_finished(renderer):
     assert episode.agent.stop.reason == "length"
 
 
+def test_a_tool_has_a_name_and_its_defaults_stand_still():
+    with pytest.raises(InputError, match="write it with def"):
+        tool(lambda scene: "")
+
+    def listed(scene, ids: list[int] = [1]) -> str:  # noqa: B006
+        return ""
+
+    with pytest.raises(InputError, match="listed: a default that can change"):
+        tool(listed)
+
+
 def test_tools_that_no_policy_could_call_are_refused_when_they_are_made():
     def no_scene(word: str) -> str: ...
 

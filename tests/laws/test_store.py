@@ -11,6 +11,7 @@ import sqlite3
 import time
 from contextlib import closing
 
+import numpy as np
 import pytest
 
 from tests.laws.walks import pruning
@@ -110,6 +111,11 @@ def test_a_foreign_or_torn_store_is_named(tmp_path, episode):
     for torn in (data[:-20], b"nonsense" + data, data[:4] + b"\x63" + data[5:]):
         with pytest.raises(CorruptError):
             decode(torn)
+
+
+def test_a_truth_that_no_bytes_are_written_of_is_named(episode):
+    with pytest.raises(InputError, match="e/7 cannot be stored .* JSON-like"):
+        encode(Episode("e/7", Task("t", "?", {"score": np.float32(1)}), 0, 0, episode.threads))
 
 
 def test_a_flipped_bit_is_no_other_episode(episode):

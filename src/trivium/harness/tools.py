@@ -49,6 +49,8 @@ class Tool:
 
 def tool(function: Callable[..., Any]) -> Tool:
     """Make a Tool of `function(scene, ...)`, sync or async; the first paragraph of its docstring describes it to the model."""
+    if not getattr(function, "__name__", "").isidentifier():
+        raise InputError(f"{function!r} has no name that a policy could call it by: write it with def")
     hints = get_type_hints(function, include_extras=True)
     scene, *parameters = inspect.signature(function).parameters.values() or (None,)
     if scene is None or hints.get(scene.name, Scene) is not Scene:
@@ -62,6 +64,8 @@ def tool(function: Callable[..., Any]) -> Tool:
         arguments = msgspec.defstruct(f"{function.__name__}_arguments", fields, forbid_unknown_fields=True, kw_only=True)
         msgspec.json.schema_components([arguments])
     except TypeError as error:
-        raise InputError(f"tool {function.__name__}: {error}") from error
+        mutable = "default_factory" in str(error)  # which is msgspec's advice, for a class
+        told = "a default that can change is one for all calls: give a tuple or None" if mutable else error
+        raise InputError(f"tool {function.__name__}: {told}") from error
     described = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
     return Tool(function.__name__, described, arguments, function)

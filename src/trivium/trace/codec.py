@@ -18,8 +18,14 @@ _ROTTEN = (zstandard.ZstdError, msgspec.MsgspecError, UnicodeDecodeError, Memory
 
 
 def encode(episode: Episode) -> bytes:
-    """Bytes of one episode; equal episodes give equal bytes."""
-    return _MAGIC + bytes([SCHEMA]) + _compressor().compress(msgspec.msgpack.encode(episode))
+    """Bytes of one episode; equal episodes give equal bytes. InputError for what no bytes are written of: a task's truth is
+    plain text, numbers, lists and dicts."""
+    try:
+        packed = msgspec.msgpack.encode(episode)
+    except TypeError as error:
+        raise InputError(f"episode {episode.id} cannot be stored ({error}): its task's truth is to be JSON-like") from error
+    # with a checksum: else a flipped bit may be read as another episode; one a call, for threads cannot share one
+    return _MAGIC + bytes([SCHEMA]) + zstandard.ZstdCompressor(level=3, write_checksum=True).compress(packed)
 
 
 def decode(data: bytes) -> Episode:
@@ -32,8 +38,3 @@ def decode(data: bytes) -> Episode:
         return _decoder.decode(zstandard.decompress(data[5:]))
     except _ROTTEN as error:
         raise CorruptError(f"a stored episode is torn: {error}") from error
-
-
-def _compressor() -> zstandard.ZstdCompressor:
-    """With a checksum: else a flipped bit may be read as another episode. One a call, for threads cannot share one."""
-    return zstandard.ZstdCompressor(level=3, write_checksum=True)
