@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+
+from blake3 import blake3
 
 from trivium.clock import Clock, RealClock
 from trivium.errors import InputError, PolicyError
@@ -61,8 +62,8 @@ class Harness:
     def digest(self) -> str:
         """What tells how episodes live here from any other way, as far as it can be written down: prompt, tools' names and
         types, window, limits. Not what tools do."""
-        written = json.dumps([self.prompt, self.offered, self.specs], sort_keys=True), repr(self.window), repr(self.limits)
-        return hashlib.blake2b("\0".join(written).encode(), digest_size=16).hexdigest()
+        written = [self.prompt, self.offered, self.specs, repr(self.window), repr(self.limits)]
+        return blake3(json.dumps(written, sort_keys=True).encode()).hexdigest()
 
     async def run(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -73,6 +74,8 @@ class Attempts:
     def begin(self, step: int, tasks: Sequence[Task], scorer: Scorer) -> Flight:
         """All attempts of a step, under way."""
         if not callable(scorer):
+            if inspect.iscoroutine(scorer):  # an async scorer, called with a step
+                scorer.close()
             raise InputError("`rollouts` takes a function of the step that gives its scorer: write lambda step: scorer")
         flight = Flight(step, list(tasks), scorer, asyncio.get_running_loop().time())
         for task in tasks:

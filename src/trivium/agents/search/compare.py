@@ -18,6 +18,7 @@ from trivium.agents.search.measured import Attempt, Measured, Speaker, Suite, at
 from trivium.agents.search.pruning import prune_report
 from trivium.errors import InputError
 from trivium.eval import Pool, Result, mean_length
+from trivium.harness import Window
 from trivium.loops.run import Event
 from trivium.trace import Task
 from trivium.viewer.curve import series
@@ -114,8 +115,12 @@ def _one_set(runs: Sequence[Measured]) -> None:
         if run.recipe.corpus != first.recipe.corpus:
             told = " and ".join(f"{each.run.folder} ({each.recipe.corpus or 'generated worlds'})" for each in (first, run))
             raise InputError(f"{told} have no questions in common: name a folder to measure both on with --corpus")
-    for run in runs:
-        if run.real and run.run.changed({"documents": run.parts.corpus.digest}):
+    digests: dict[Window, str] = {}  # of the passages, as a window's size cuts them
+    for run in filter(lambda run: run.real, runs):
+        window = run.parts.window
+        if window not in digests:
+            digests[window] = run.parts.corpus.digest
+        if run.run.changed({"documents": digests[window]}):
             raise InputError(
                 f"{run.run.folder} was begun with other documents than {run.recipe.corpus} has now: bring them back, "
                 f"or name the folder to measure on with --corpus"
