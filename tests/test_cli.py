@@ -316,19 +316,8 @@ def test_folders_that_are_not_ours_stay_as_they_are(capsys, trained, tmp_path):
     for out in (foreign / "chapter.tex", foreign / "chapter.tex" / "run"):
         refused(capsys, "chapter.tex is a file", "train", "search", "--out", out, *TINY)
     refused(capsys, "was begun with sft_steps=4, not 5", "train", "search", "--out", trained, *TINY, "--sft-steps", "5")
-    refused(
-        capsys,
-        "seed=0, not 3, sft_steps=4, not 5",
-        "train",
-        "search",
-        "--out",
-        trained,
-        *TINY,
-        "--sft-steps",
-        "5",
-        "--seed",
-        "3",
-    )
+    other = ("--sft-steps", "5", "--seed", "3")
+    refused(capsys, "seed=0, not 3, sft_steps=4, not 5", "train", "search", "--out", trained, *TINY, *other)
     assert [path.name for path in foreign.iterdir()] == ["chapter.tex"]
 
 

@@ -226,6 +226,20 @@ def test_what_the_run_measured_itself_counts_if_it_covers_all_tasks(tmp_path):
     assert len(Measured(str(folder), SUITE).missing(RL)) == 4, "made in another harness: its prompt is another"
 
 
+def test_documents_that_changed_since_a_run_was_begun_are_told(tmp_path, monkeypatch):
+    data = tmp_path / "data"
+    (data / "qrels").mkdir(parents=True)
+    (data / "corpus.jsonl").write_text('{"_id": "d1", "title": "Tall Oak", "text": "Tall Oak is an album."}')
+    (data / "queries.jsonl").write_text('{"_id": "q1", "text": "What is Tall Oak?"}')
+    (data / "qrels" / "test.tsv").write_text("q1\td1\t1\n")
+    monkeypatch.setattr(recipes, "open_embedder", lambda name, progress=None: HashEmbedder())
+    real = run(tmp_path / "real", corpus=str(data))
+    (real / "inputs.json").write_text('{"documents": "of then"}')
+    with pytest.raises(InputError, match="real was begun with other documents than .*data has now"):
+        compare([str(real)], SUITE, 1, False, 1, quiet)
+    assert not (real / "compare.db").exists()
+
+
 def test_what_cannot_be_compared_is_refused(tmp_path, runs):
     twin, far = run(tmp_path / "twin"), run(tmp_path / "far", seed=7, without="answer")
     with pytest.raises(InputError, match="another run of seed 0"):

@@ -20,9 +20,6 @@ from trivium.trace import Episode, Store, Task
 
 WAVE = 16  # episodes that a teacher gives at once
 
-Lesson = tuple[Episode, dict[str, float]]
-"""A teacher's episode and its scores."""
-
 
 class Lessons:
     """A rank's share of them, in a run's folder and its store."""
@@ -52,9 +49,9 @@ class Lessons:
         closed = any(self.rank.gather(self.book.exists()))
         return [pair for pair in mine if _id(*pair) in self.known] if closed else mine
 
-    async def _made(self, mine: Sequence[tuple[Task, int]]) -> list[Lesson]:
+    async def _made(self, mine: Sequence[tuple[Task, int]]) -> list[tuple[Episode, dict[str, float]]]:
         self.watcher.stage("teacher", len(mine))
-        made, start = list[Lesson](), 0
+        made, start = [], 0
         while start < len(mine):
             wave = mine[start : start + self.purse.affords(len(made))]
             start += len(wave)
@@ -63,7 +60,7 @@ class Lessons:
             made += await self._wave(wave)
         return made
 
-    async def _wave(self, wave: Sequence[tuple[Task, int]]) -> list[Lesson]:
+    async def _wave(self, wave: Sequence[tuple[Task, int]]) -> list[tuple[Episode, dict[str, float]]]:
         """A few, with their scores, kept before the next few are asked for."""
         episodes = await asyncio.gather(*(self._attempt(*pair) for pair in wave))
         if self.purse.exhausted:  # what it could not end for want of tokens is no lesson
