@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from trivium import cli
+from trivium.trace import Store
 
 TINY = "--warmup 48 --sft-steps 4 --steps 1 --groups 2 --size 3 --eval-tasks 4 --workers 1 --track".split()
 POLICIES = ("base", "sft", "sft_greedy", "rl", "rl_greedy")
@@ -170,6 +171,17 @@ def test_show_reads_a_run(trained, capsys):
     assert "teacher" in told(capsys, "show", trained, "--episode", "teacher/", "--count", "1")[1]
     refused(capsys, "in two ways", "show", trained, "--episode", "teacher/", "--policy", "sft")
     refused(capsys, "--policy base, sft, sft_greedy, rl, rl_greedy, expert", "show", trained, "--policy", "greedy")
+
+
+def test_show_reads_a_store_of_ones_own(copied, tmp_path, capsys):
+    store = shutil.copy(copied / "episodes.db", tmp_path / "mine.db")
+    code, out, err = told(capsys, "show", store, "--episode", "rl/0/", "--count", "2")
+    assert code == 0 and out.count("gold documents") == 2 and "curve.png" not in out
+    assert "eval/base/" in told(capsys, "show", store, "--count", "1")[1]  # in the order written
+    refused(capsys, "is a store and no run", "show", store, "--policy", "rl")
+    refused(capsys, "there are --episode teacher/, rl/", "show", store, "--episode", "ask/")
+    Store(tmp_path / "empty.db")
+    refused(capsys, "there is none yet", "show", tmp_path / "empty.db")
 
 
 def test_a_terminal_without_arrows_is_no_reason_to_stop(trained, monkeypatch):

@@ -6,6 +6,7 @@ import os
 import sys
 from importlib.metadata import version
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Annotated
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # equal single-thread workers beat threads here (fleet/local.py)
@@ -29,7 +30,7 @@ usage: trivium VERB ...
   train search [options]           train a search agent: warm-up, then RL (--help lists the recipe's fields)
   eval search RUN [options]        measure a run on held-out questions, again or on other ones
   eval --compare RUN RUN [options] what several runs together say, beside plain search
-  show RUN [options]               read a run's episodes and its table
+  show RUN [options]               read a run's episodes and its table, or the episodes of a store
   export RUN FOLDER                its weights as a Hugging Face folder that transformers and vLLM load
   ask RUN "question" --corpus DOCS the trained agent on your own documents
 
@@ -84,10 +85,10 @@ def _dispatch(words: list[str]) -> None:
 
 
 def show(run: RunFolder, episode: str = "", count: int = 3, policy: str = "") -> None:
-    """Read a run, finished or not: its table, its curve's place, and episodes.
+    """Read a run, finished or not: its table, its curve's place, and episodes. Or episodes alone, of a store of your own.
 
     Args:
-        run: the run's folder
+        run: the run's folder, or the file of a store (`Store("episodes.db")`)
         episode: ids that begin with this, such as eval/rl/ or rl/12/ or teacher/, instead of held-out episodes and the table
         count: how many episodes
         policy: whose held-out episodes: base, sft, sft_greedy, rl, rl_greedy, expert; default: rl, or how far the run is
@@ -96,19 +97,22 @@ def show(run: RunFolder, episode: str = "", count: int = 3, policy: str = "") ->
         raise InputError(f"--count must be at least 1, not {count}")
     if episode and policy:
         raise InputError("--episode and --policy name the episodes in two ways: give one of them")
-    opened = Run.open(run)
-    if not (opened.folder / "episodes.db").is_file():
+    opened = None if Path(run).is_file() else Run.open(run)
+    file = opened.folder / "episodes.db" if opened else Path(run)
+    if not file.is_file():
         raise InputError(f"{run} holds no episodes yet")
-    store = Store(opened.folder / "episodes.db")
-    prefix = episode or (f"eval/{policy}/" if policy else _furthest(store))
+    if policy and not opened:
+        raise InputError(f"{run} is a store and no run: --episode names its episodes, by how their ids begin")
+    store = Store(file)
+    prefix = episode or (f"eval/{policy}/" if policy else _furthest(store) if opened else "")
     found = list(store.select(prefix=prefix, limit=count))
     if not found:
         raise InputError(f"{run} holds no episode whose id begins with {prefix!r}; {_stages(store)}")
-    console = Console()
-    if opened.finished and not episode:
+    console, finished = Console(), opened is not None and opened.finished
+    if finished and not episode:
         console.print(summary_table(read_json(opened.folder / "summary.json")))
         console.print(f"curve: {opened.folder}/curve.png", highlight=False, soft_wrap=True)
-    decode = Renderer.load(opened.model()).decode if opened.finished else None
+    decode = Renderer.load(opened.model()).decode if finished else None
     for each in found:
         console.print(episode_panel(each, decode, store.first_scores(each.id)))
 
