@@ -8,11 +8,11 @@ import shutil
 import pytest
 
 from tests.laws.walks import TASK, keep, search, search_corpus
-from trivium.errors import InputError, PolicyError, Unsupported
-from trivium.harness import Harness, Limits, Passage, ToolError, Window, prune_chunks, tool
+from trivium.errors import InputError, Unsupported
+from trivium.harness import Harness, Limits, Passage, Subagent, ToolError, Window, assign_task, prune_chunks, tool
 from trivium.policy import Renderer, Reply, Scripted
 from trivium.policy.scripted import call, say
-from trivium.trace import Task
+from trivium.trace import Spawn, Task
 
 
 @tool
@@ -180,5 +180,35 @@ def test_a_torn_tokenizer_is_one_error_that_names_the_folder(tiny_model, tmp_pat
         Renderer.load(tmp_path / "net")
 
 
-def test_a_policy_error_is_no_tool_error():
-    assert not issubclass(PolicyError, ToolError)
+def spawned(renderer, policy, window=Window(3000)):
+    """An episode that hands one assignment to a sub-agent."""
+    helper = Subagent(policy, Harness([search_corpus], window, "Help.", specs=False))
+    tools = [assign_task({"helper": helper})]
+    return run(renderer, [call(("assign_task", {"agent": "helper", "prompt": "Look " * 30})), say("alone")], tools)
+
+
+def test_a_sub_agent_that_cannot_speak_is_data_on_its_thread_and_its_call(renderer):
+    class Buggy(Scripted):
+        async def speak(self, view, sampling):
+            raise ZeroDivisionError("a bug")
+
+    silent, buggy = Scripted([], renderer, "frozen"), Buggy([], renderer, "frozen")
+    for policy, told in ((silent, "script"), (buggy, "ZeroDivisionError: a bug")):
+        episode = spawned(renderer, policy)
+        (child,) = episode.threads[1:]
+        assert child.stop.reason == "policy" and told in child.stop.detail
+        assert episode.agent.calls[0].error and episode.agent.answer == "alone"
+        assert [type(op) for op in episode.ops] == [Spawn]
+
+
+def test_an_assignment_that_does_not_fit_is_the_error_of_its_call_alone(renderer):
+    class Narrow(Scripted):
+        context = 500
+
+    wide, narrow = (kind([say("It is doc 1.")], renderer, "frozen") for kind in (Scripted, Narrow))
+    for policy, window, told in (
+        (wide, Window(80), "the prompt takes"),
+        (narrow, Window(3000), "more than frozen's context of 500"),
+    ):
+        episode = spawned(renderer, policy, window)
+        assert told in episode.agent.calls[0].error and len(episode.threads) == 1 and not episode.ops

@@ -61,7 +61,7 @@ def test_what_comes_from_the_store_is_counted_and_steps_made_another_way_are_ref
     store = Store(tmp_path / "episodes.db")
     first = run(lambda episode: {"reward": float(episode.sample)}, store)
     again = run(lambda episode: {"reward": 100.0}, store)
-    assert [m.get("episodes_stored") for m in (*first, *again)] == [None, None, 2.0, 2.0]
+    assert [m["episodes_stored"] for m in (*first, *again)] == [0.0, 0.0, 2.0, 2.0]
     for other in ({"size": 3}, {"sampling": Sampling(top_k=5)}, {"groups": 2}):
         with pytest.raises(InputError, match=f"steps of a run with other {next(iter(other))}"):
             run(lambda episode: {"reward": 1.0}, store, **other)
@@ -181,11 +181,11 @@ def test_a_rank_counts_as_many_times_as_it_has_episodes():
         size = 2
 
         def gather(self, mine):
-            return [mine, ({"f1": 0.0, "episodes_lost": 1}, 16)]
+            return [mine, ({"f1": 0.0, "episodes_lost": 1, "episodes_stored": 7}, 16)]
 
     assert together(Two(), {"f1": 1.0, "late": 2.0, "episodes_lost": 1}, 8) == {
         "f1": pytest.approx(1 / 3), "late": 2.0, "episodes_lost": 2.0, "episodes_rerun": 0.0, "episodes_overtaken": 0.0,
-        "episodes_dropped": 0.0, "publish_failed": 0.0,
+        "episodes_dropped": 0.0, "episodes_stored": 7.0, "publish_failed": 0.0,
     }  # fmt: skip
 
 

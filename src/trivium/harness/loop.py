@@ -81,14 +81,9 @@ class Harness:
         `on_turn` is handed a snapshot before each turn, to branch from. Raises InputError when the prompt does not fit, or the
         window is larger than the context of a policy that says what it has.
         """
-        if getattr(policy, "context", self.window.budget) < self.window.budget:
-            raise InputError(
-                f"a window of {self.window.budget} tokens is more than {policy.name}'s context of {policy.context}"
-            )
         episode = Episode(id or f"{task.id}/{sample}", task, sample, seed)
-        context = self._context("0", policy)
+        context = self._open("0", policy, task.prompt, sampling or Sampling())
         episode.threads.append(context.thread)
-        context.open(self._opening(task.prompt, policy.renderer), self.specs, sampling or Sampling())
         await _Life(self, episode, policy, context, on_turn).live()
         return episode
 
@@ -102,10 +97,18 @@ class Harness:
         await _Life(self, episode, policy, context, None).live(first_turn=snapshot.turn)
         return episode
 
-    def _context(self, id: str, policy: Policy) -> Context:
-        return Context(Thread(id, policy.name), policy.renderer, self.window)
+    def _open(self, id: str, policy: Policy, prompt: str, sampling: Sampling) -> Context:
+        """A new thread's context, its prompt in it. Raises InputError as `run` does."""
+        if getattr(policy, "context", self.window.budget) < self.window.budget:
+            raise InputError(
+                f"a window of {self.window.budget} tokens is more than {policy.name}'s context of {policy.context}"
+            )
+        context = Context(Thread(id, policy.name), policy.renderer, self.window)
+        context.open(self.opening(prompt, policy.renderer), self.specs, sampling)
+        return context
 
-    def _opening(self, prompt: str, renderer: Renderer) -> list[Message]:
+    def opening(self, prompt: str, renderer: Renderer) -> list[Message]:
+        """The messages that a thread begins with."""
         system = [{"role": "system", "content": self.prompt}] if self.prompt else []
         return [*system, {"role": "user", "content": renderer.plain(prompt)}]
 
@@ -211,13 +214,16 @@ class _Life:
         )
 
     async def _spawn(self, outcome: _Outcome, subagent: Subagent, prompt: str) -> str:
-        context = subagent.harness._context(f"{outcome.call.id}/{len(outcome.children)}", subagent.policy)
+        id = f"{outcome.call.id}/{len(outcome.children)}"
+        context = subagent.harness._open(id, subagent.policy, prompt, Sampling())
         outcome.children.append(context.thread)
-        context.open(subagent.harness._opening(prompt, subagent.policy.renderer), subagent.harness.specs, Sampling())
         try:
             await _Life(subagent.harness, self.episode, subagent.policy, context, None).live()
         except asyncio.CancelledError:
             context.thread.stop = Stop("timeout", "its assignment took too long")
+            raise
+        except Exception as error:  # its policy's bug: data on its thread and on the call
+            context.thread.stop = Stop("policy", f"{type(error).__name__}: {error}")
             raise
         if context.thread.stop.reason != "finished":
             raise ToolError(f"the sub-agent stopped without an answer ({context.thread.stop.reason})")

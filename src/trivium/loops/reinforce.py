@@ -34,7 +34,7 @@ from trivium.train import Batch, Group, Learner
 STALE = 8
 """Steps in a row without one fresh episode, after which the loop ends: the weights do not arrive."""
 
-COUNTS = ("episodes_rerun", "episodes_overtaken", "episodes_lost", "episodes_dropped", "publish_failed")
+COUNTS = ("episodes_stored", "episodes_rerun", "episodes_overtaken", "episodes_lost", "episodes_dropped", "publish_failed")
 """Numbers of a step that are summed over ranks; all others are means, but for the largest `publish_gap`."""
 
 Source = AsyncIterator[tuple[list[Group], dict[str, float]]]

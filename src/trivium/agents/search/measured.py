@@ -189,12 +189,11 @@ class Measured:
 
     def _opens(self, speaker: Speaker) -> Callable[[Episode], bool]:
         """Whether an episode of the run's own was made in the harness as it is now, as far as its first tokens tell."""
-        harness, sampling = self._harness, self.sampling(speaker)
-        system = [{"role": "system", "content": harness.prompt}]
+        harness, sampling, renderer = self._harness, self.sampling(speaker), self.parts.renderer
 
         def same(episode: Episode) -> bool:
-            asked = [*system, {"role": "user", "content": episode.task.prompt}]
-            opening, first = self.parts.renderer.opening(asked, harness.specs), episode.agent.segments[0]
+            asked, first = harness.opening(episode.task.prompt, renderer), episode.agent.segments[0]
+            opening = renderer.opening(asked, harness.specs)
             return first.sampling == sampling and first.tokens[: len(opening)] == list(opening)
 
         return same

@@ -156,8 +156,8 @@ class Parts:
             )
         questions = [*self.heldout_tasks, *self.train_tasks]
         longest = max((task.prompt for task in questions), key=len)
-        messages = [{"role": "system", "content": self.harness.prompt}, {"role": "user", "content": longest}]
-        self.window.check(len(self.renderer.opening(messages, self.harness.specs)))
+        opening = self.harness.opening(longest, self.renderer)
+        self.window.check(len(self.renderer.opening(opening, self.harness.specs)))
         for step in range(self.recipe.steps):
             chosen(self.rl_tasks, self.recipe.groups, Rank(), step)
 
