@@ -28,7 +28,7 @@ from trivium.agents.search.tools import BRIEF
 from trivium.corpus import Corpus
 from trivium.nn.network import digest
 from trivium.policy import Renderer
-from trivium.tasks.world import World, corpus_documents
+from trivium.tasks.world import World
 from trivium.weights import Publisher, Subscriber
 from trivium.weights.delta import State, _bits, encode
 
@@ -82,7 +82,7 @@ async def run(setting: Setting, steps: int) -> dict:
     """Publish after each step until `steps` of them had a signal, or ten times as many were taken."""
     print(setting.name)
     world, renderer = World.make(seed=0), Renderer.load(NANO)
-    corpus = Corpus.build(corpus_documents(world.documents))
+    corpus = Corpus.build(world.documents)
     harness = Harness(search_tools(corpus), Window(640, soft=0.5, hard=0.85), BRIEF, Limits(turns=4), specs=False)
     engine = Engine(setting.engine, renderer=renderer, context=640, slots=4 * setting.size)
     learner = Learner(setting.network, setting.objective, lr=setting.lr, substeps=2)

@@ -12,12 +12,12 @@ from trivium.agents.search import SearchReward, search_tools
 from trivium.agents.search.recipe import NANO
 from trivium.agents.search.tools import BRIEF
 from trivium.corpus import Corpus
-from trivium.tasks.world import World, corpus_documents
+from trivium.tasks.world import World
 
 
 async def main() -> None:
     world = World.make(seed=0)
-    corpus = Corpus.build(corpus_documents(world.documents))
+    corpus = Corpus.build(world.documents)
     harness = Harness(search_tools(corpus), Window(640, soft=0.5, hard=0.85), BRIEF, Limits(turns=6), specs=False)
     engine = Engine(NANO, context=640)  # speaks
     learner = Learner(Network.load(NANO), CISPO(), lr=2e-4)  # learns, on its own copy of the weights

@@ -10,7 +10,7 @@ from trivium.agents.search import SearchReward, search_tools
 from trivium.agents.search.recipe import NANO
 from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.agents.search.tools import BRIEF
-from trivium.tasks.world import World, corpus_documents
+from trivium.tasks.world import World
 
 
 async def brevity(episode: Episode) -> dict[str, float]:
@@ -21,7 +21,7 @@ async def brevity(episode: Episode) -> dict[str, float]:
 async def main() -> None:
     world = World.make(seed=0)
     tasks = world.tasks(4, hops=(2,))
-    harness = Harness(search_tools(Corpus.build(corpus_documents(world.documents))), Window(640), BRIEF, specs=False)
+    harness = Harness(search_tools(Corpus.build(world.documents)), Window(640), BRIEF, specs=False)
     teacher = Scripted(Teacher(Imperfection()).script(tasks), Renderer.load(NANO), name="teacher")
     episodes = [await harness.run(task, teacher) for task in tasks]
     scorer = compose(search=(1.0, SearchReward()), brevity=(0.2, brevity))

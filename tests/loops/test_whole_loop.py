@@ -19,14 +19,14 @@ from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.agents.search.tools import BRIEF_UNPRUNED
 from trivium.corpus import Corpus
 from trivium.policy import Renderer
-from trivium.tasks.world import World, corpus_documents
+from trivium.tasks.world import World
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "whole_loop.py"
 
 
 def test_a_recorded_episode_has_every_reply_after_its_text_and_every_call_with_its_result():
     world, renderer = World.make(seed=0), Renderer.load(NANO)
-    tools = search_tools(Corpus.build(corpus_documents(world.documents)), pruning=False)
+    tools = search_tools(Corpus.build(world.documents), pruning=False)
     harness = Harness(tools, Window(640, soft=0.5, hard=0.85, reply=96), BRIEF_UNPRUNED, Limits(turns=10), specs=False)
     tasks = world.tasks(4, hops=(2,))
     teacher = Scripted(Teacher(replace(Imperfection.none(), prune=0.0)).script(tasks), renderer)

@@ -24,7 +24,7 @@ from trivium.errors import LawError, PolicyError, Unsupported
 from trivium.nn import Packed
 from trivium.policy import View
 from trivium.policy.vllm import Vllm, command
-from trivium.tasks.world import World, corpus_documents
+from trivium.tasks.world import World
 from trivium.weights.publish import TOLERANCE
 
 PYTHON = os.environ.get("TRIVIUM_VLLM_PYTHON")
@@ -146,7 +146,7 @@ def test_episodes_are_learned_from_and_the_new_weights_spoken(url, exported):
     """One step of RL through it: every law of an update holds, and what is then said is the learner's."""
     world, policy, learner = World.make(seed=0), Vllm(url), Learner(Network.load(exported), CISPO(), lr=2e-4)
     publish(learner.network, 0, policy, question(policy, 0))
-    corpus = Corpus.build(corpus_documents(world.documents))
+    corpus = Corpus.build(world.documents)
     harness = Harness(search_tools(corpus), Window(1024, soft=0.5, hard=0.85), BRIEF, Limits(turns=4), specs=False)
     (task,) = world.tasks(1, hops=(3,))
 

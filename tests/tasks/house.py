@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from trivium.corpus import Corpus
-from trivium.tasks import World, corpus_documents
+from trivium.tasks import World
 from trivium.trace.episode import Task
 
 
@@ -14,7 +14,7 @@ class Index:
     """A world's documents in a corpus of BM25 alone; four results a search, five a grep, ids of documents."""
 
     def __init__(self, world: World) -> None:
-        self.corpus = Corpus.build(corpus_documents(world.documents))
+        self.corpus = Corpus.build(world.documents)
         self.lines = {document.id: f"{document.title}: {document.text}" for document in world.documents}
 
     def search(self, query: str, exclude: Iterable[str] = ()) -> list[str]:

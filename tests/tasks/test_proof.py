@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trivium.tasks import Doc, World, prove, quoted, says
+from trivium.corpus import Document
+from trivium.tasks import World, prove, quoted, says
 from trivium.trace.episode import Task
 
 WORLD = World.make(0)
@@ -32,7 +33,7 @@ def test_a_sound_task_passes_and_each_break_is_named():
 @pytest.mark.parametrize("hop", [0, 1])
 def test_a_document_that_states_the_same_pair_is_found(hop):
     link = TASK.truth["chain"][hop]
-    twin = Doc("twin.0", link["subject"], f"Everybody in town knows {link['object'].upper()}.")
+    twin = Document("twin.0", link["subject"], f"Everybody in town knows {link['object'].upper()}.")
     assert [f for f in prove(TASK, [*WORLD.documents, twin]) if "twin.0" in f and "meet" in f]
 
 
@@ -53,7 +54,7 @@ def test_a_chain_that_does_not_hang_together_is_found():
 
 
 def test_without_a_chain_the_answer_may_stand_in_any_gold_document():
-    documents = [Doc("a", "Oak", "A tree of Zürich."), Doc("b", "Elm", "A tree.")]
+    documents = [Document("a", "Oak", "A tree of Zürich."), Document("b", "Elm", "A tree.")]
     assert prove(Task("t", "Where?", {"gold": ["a", "b"], "answer": "zurich", "hops": 2}), documents) == []
     assert prove(Task("t", "Same?", {"gold": ["a", "b"], "answer": "Yes", "hops": 2}), documents) == []
     assert prove(Task("t", "Where?", {"gold": ["b"], "answer": "Zürich", "hops": 1}), documents) != []

@@ -5,9 +5,8 @@ from trivium.tasks.cloze import cloze_tasks
 from trivium.tasks.curriculum import two_phases
 from trivium.tasks.filter import Scored, keep
 from trivium.tasks.proof import prove, quoted, says
-from trivium.tasks.world import Doc, Fact, World, corpus_documents, query_for
+from trivium.tasks.world import Fact, World, query_for
 
 __all__ = [
-    "Doc", "Fact", "Scored", "World", "beir_tasks", "cloze_tasks", "corpus_documents", "keep", "prove", "query_for", "quoted",
-    "says", "two_phases",
+    "Fact", "Scored", "World", "beir_tasks", "cloze_tasks", "keep", "prove", "query_for", "quoted", "says", "two_phases",
 ]  # fmt: skip

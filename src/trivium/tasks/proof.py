@@ -11,23 +11,16 @@ import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any
 
+from trivium.corpus.base import Document
 from trivium.trace.episode import Task
 
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)|https?://\S+")
 _OPINIONS = frozenset({"yes", "no"})
 
 
-class Text(Protocol):
-    """Anything with an id, a title and a text: a `world.Doc`, or a document of the corpus."""
-
-    id: str
-    title: str
-    text: str
-
-
-def prove(task: Task, documents: Iterable[Text]) -> list[str]:
+def prove(task: Task, documents: Iterable[Document]) -> list[str]:
     """What is wrong with `task`, a sentence each; empty when it is proven.
 
     Every task: each gold document exists once, and the answer stands in the last one (yes and no need not: they

@@ -1,13 +1,13 @@
 """Generated worlds: companies, people, products, cities, whose every fact is known because we made it up.
 
     world = World.make(seed=0, size=450)
-    world.documents[0]   Doc(id="brennix-holt-10-k.0", title="Brennix Holt 10-K", text="Mira Tolen is chief ...")
+    world.documents[0]   Document(id="brennix-holt-10-k.0", title="Brennix Holt 10-K", text="Mira Tolen is chief ...")
     world.tasks(100)     "What is the birthplace of the person who runs Brennix Holt?" and which documents answer it
 
 A document is one passage: one fact in one short sentence. Passages of one page (a filing, or the web page of an
-entity) share its title, and `pages()` joins them. **No two passages of a world name the same pair of entities**, so a
-fact can be read in one place only; `proof.prove` checks it. Former facts ("no longer lives in") and namesakes (two
-people of one family name) make wrong passages plausible.
+entity) share its title, their ids are the page's, a dot and a number, and `pages()` joins them. **No two passages of a
+world name the same pair of entities**, so a fact can be read in one place only; `proof.prove` checks it. Former facts
+("no longer lives in") and namesakes (two people of one family name) make wrong passages plausible.
 """
 
 from __future__ import annotations
@@ -40,19 +40,6 @@ _NAMESAKE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Doc:
-    """One passage: `id` is its page's id, a dot and its number on the page; `title` is the page's."""
-
-    id: str
-    title: str
-    text: str
-
-    @property
-    def page(self) -> str:
-        return self.id.rpartition(".")[0]
-
-
-@dataclass(frozen=True, slots=True)
 class Fact:
     """`relation` (a key of `relations.OF`) leads from `subject` to `object`, both names; stated in the document `doc`.
 
@@ -70,7 +57,7 @@ class Fact:
 class World:
     """Documents, and the facts that they state. Equal arguments of `make` give equal worlds, on any machine."""
 
-    documents: tuple[Doc, ...]
+    documents: tuple[Document, ...]
     facts: tuple[Fact, ...]
     name: str
 
@@ -119,12 +106,12 @@ class World:
                 made.append(task)
         raise InputError(f"a world of {len(self.documents)} documents has no {count} different tasks; make it larger")
 
-    def pages(self) -> tuple[Doc, ...]:
-        """The same text with a document per page, a paragraph per passage; a passage's page is `doc.page`."""
+    def pages(self) -> tuple[Document, ...]:
+        """The same text with a document per page, a paragraph per passage."""
         lines: dict[tuple[str, str], list[str]] = {}
         for doc in self.documents:
-            lines.setdefault((doc.page, doc.title), []).append(doc.text)
-        return tuple(Doc(page, title, "\n\n".join(texts)) for (page, title), texts in lines.items())
+            lines.setdefault((doc.id.rpartition(".")[0], doc.title), []).append(doc.text)
+        return tuple(Document(page, title, "\n\n".join(texts)) for (page, title), texts in lines.items())
 
     @cached_property
     def _from(self) -> dict[str, dict[str, Fact]]:
@@ -157,11 +144,6 @@ class World:
 def query_for(link: dict[str, Any]) -> str:
     """The well-formed query for one link of a task's chain: ` Brennix Holt chief executive`."""
     return f" {link['subject']} {link['keyword']}"
-
-
-def corpus_documents(docs: Sequence[Doc]) -> list[Document]:
-    """`docs` as the corpus takes them."""
-    return [Document(id=doc.id, title=doc.title, text=doc.text) for doc in docs]
 
 
 # --- who there is -----------------------------------------------------------------------------------------------------
@@ -247,7 +229,7 @@ def _partner(
 # --- what is written --------------------------------------------------------------------------------------------------
 
 
-def _write(rng: random.Random, facts: list[Fact]) -> tuple[tuple[Doc, ...], tuple[Fact, ...]]:
+def _write(rng: random.Random, facts: list[Fact]) -> tuple[tuple[Document, ...], tuple[Fact, ...]]:
     """The documents in page order, pages shuffled, and the facts with the documents that state them."""
     pages: dict[str, list[Fact]] = {}
     for fact in facts:
@@ -256,7 +238,7 @@ def _write(rng: random.Random, facts: list[Fact]) -> tuple[tuple[Doc, ...], tupl
     documents, placed = [], []
     for title in rng.sample(list(pages), len(pages)):
         for number, fact in enumerate(rng.sample(pages[title], len(pages[title]))):
-            doc = Doc(f"{re.sub('[^a-z0-9]+', '-', title.lower())}.{number}", title, _sentence(rng, fact))
+            doc = Document(f"{re.sub('[^a-z0-9]+', '-', title.lower())}.{number}", title, _sentence(rng, fact))
             documents.append(doc)
             placed.append(Fact(fact.subject, fact.relation, fact.object, doc.id, fact.former))
     return tuple(documents), tuple(placed)

@@ -33,7 +33,6 @@ from trivium.loops.run import read_json, write_text
 from trivium.policy import Policy, Scripted
 from trivium.reward import score
 from trivium.tasks.beir import beir_tasks
-from trivium.tasks.world import corpus_documents
 from trivium.trace import Episode, Sampling, Store, Task
 
 WORLD_TASKS = 512  # where nobody says how many: of a real set all
@@ -124,7 +123,7 @@ class Measured:
             return {"": self.parts.corpus}
         worlds = self.parts.worlds[TRAIN_WORLDS : TRAIN_WORLDS + HELDOUT_WORLDS]
         embedder = open_embedder("minilm")
-        return {world.name: Corpus.build(corpus_documents(world.documents), embedder=embedder) for world in worlds}
+        return {world.name: Corpus.build(world.documents, embedder=embedder) for world in worlds}
 
     @cached_property
     def _harness(self) -> Harness:

@@ -27,7 +27,7 @@ from trivium.policy import Endpoint, Policy, Renderer, Scripted, View
 from trivium.tasks.beir import beir_tasks
 from trivium.tasks.cloze import cloze_tasks
 from trivium.tasks.curriculum import two_phases
-from trivium.tasks.world import World, corpus_documents
+from trivium.tasks.world import World
 from trivium.trace import Sampling, Task
 from trivium.train import CISPO, DAPO, GRPO, GSPO, RFT, Algorithm, Composer2, DrGRPO, Kimi
 
@@ -228,7 +228,7 @@ class Parts:
 
     @cached_property
     def _corpora(self) -> dict[str, Corpus]:
-        return {world.name: Corpus.build(corpus_documents(world.documents)) for world in self.worlds}
+        return {world.name: Corpus.build(world.documents) for world in self.worlds}
 
     def _questions(self, worlds: list[World], count: int) -> list[Task]:
         """`count` questions of 1 to 4 hops, from all `worlds` in turn."""
