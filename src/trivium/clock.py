@@ -1,27 +1,15 @@
-"""The clock everything waits on: real, or simulated so that tests see hours in milliseconds."""
+"""Simulated time, in which tests see hours in milliseconds."""
 
 from __future__ import annotations
 
 import asyncio
 import selectors
-import time
 from collections.abc import Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from trivium.errors import LawError
 
 T = TypeVar("T")
-
-
-class Clock(Protocol):
-    """Seconds since some beginning. Whoever waits, waits with asyncio."""
-
-    def now(self) -> float: ...
-
-
-class RealClock:
-    def now(self) -> float:
-        return time.time()
 
 
 class SimulatedClock:

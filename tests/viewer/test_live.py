@@ -39,7 +39,7 @@ def run(live: Live, clock: Hand) -> None:
 
 def test_a_log_gets_a_plain_line_now_and_then():
     file, clock = io.StringIO(), Hand()
-    run(Live(Console(file=file, width=30), clock), clock)
+    run(Live(Console(file=file, width=30), clock.now), clock)
     assert file.getvalue().splitlines() == [
         "rl 0/4  0:00:00 elapsed",
         "evaluations 0/1  0:00:00 elapsed",
@@ -51,7 +51,7 @@ def test_a_log_gets_a_plain_line_now_and_then():
 
 def test_a_terminal_shows_a_line_per_stage_whose_time_runs_only_while_it_is_current():
     file, clock = io.StringIO(), Hand()
-    run(Live(Console(file=file, width=120, force_terminal=True, color_system=None), clock), clock)
+    run(Live(Console(file=file, width=120, force_terminal=True, color_system=None), clock.now), clock)
     text = re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", file.getvalue())
     last = {line.split()[0]: line for line in text.splitlines() if "/" in line}
     assert "3/4" in last["rl"] and "0:01:00" in last["rl"] and "0:00:20 left" in last["rl"]
@@ -62,7 +62,7 @@ def test_a_terminal_shows_a_line_per_stage_whose_time_runs_only_while_it_is_curr
 
 def test_what_an_earlier_process_did_tells_no_pace():
     file, clock = io.StringIO(), Hand()
-    with Live(Console(file=file, width=200), clock) as live:
+    with Live(Console(file=file, width=200), clock.now) as live:
         live.stage("sft", 60, done=50)
         clock.time += 30
         live.advance()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from blake3 import blake3
 
-from trivium.clock import Clock, RealClock
 from trivium.errors import InputError, PolicyError
 from trivium.harness.base import Keep, Limits, Passage, Result, Scene, Subagent, ToolError, Window
 from trivium.harness.context import Context, Message, Snapshot
@@ -46,7 +46,6 @@ class Harness:
         prompt: str = "",
         limits: Limits | None = None,
         specs: bool = True,
-        clock: Clock | None = None,
     ) -> None:
         if bare := next((tool for tool in tools if not isinstance(tool, Tool)), None):
             raise InputError(f"{getattr(bare, '__name__', bare)} is no tool: put @tool before it")
@@ -56,7 +55,6 @@ class Harness:
         self.window, self.prompt, self.limits = window, prompt, limits or Limits()
         self.offered = [tool.spec() for tool in tools]
         self.specs = self.offered if specs else []
-        self.clock = clock or RealClock()
 
     @property
     def digest(self) -> str:
@@ -176,7 +174,7 @@ class _Life:
 
     async def _call(self, outcome: _Outcome, in_view: dict[str, str]) -> None:
         call, window = outcome.call, self.context.window
-        call.began = self.harness.clock.now()
+        call.began = time.time()
         try:
             if call.name not in self.harness.tools:
                 raise ToolError(f"there is no tool {call.name!r}; there are {', '.join(self.harness.tools)}")
@@ -196,7 +194,7 @@ class _Life:
         except Exception as error:  # a tool's bug is data on its thread; it must not cancel its siblings
             call.error = f"{call.name} failed: {type(error).__name__}: {error}"
         call.error = call.error.encode(errors="replace").decode()
-        call.ended = self.harness.clock.now()
+        call.ended = time.time()
 
     def _scene(self, outcome: _Outcome, in_view: dict[str, str]) -> Scene:
         async def spawn(subagent: Subagent, prompt: str) -> str:

@@ -11,7 +11,7 @@ _HANDLE = re.compile(r"#\d+")
 
 def handles(thread: Thread) -> dict[str, str]:
     """Every handle shown to a thread -> its source."""
-    return {piece.ref: piece.source for call in thread.calls for piece in call.pieces if piece.ref}
+    return {piece.ref: piece.source for piece in thread.passages}
 
 
 def cited(thread: Thread) -> list[str]:

@@ -16,11 +16,11 @@ from trivium.trace.episode import (
     Task,
     Thread,
 )
-from trivium.trace.ops import Branch, Join, Op, Point, Prune, Restart, Spawn, Summarize
+from trivium.trace.ops import Branch, Cut, Join, Op, Point, Prune, Restart, Spawn, Summarize
 from trivium.trace.rows import Row, rows
 from trivium.trace.store import Store
 
 __all__ = [
-    "Branch", "Call", "Episode", "Join", "Op", "Piece", "Point", "Prune", "Restart", "Row", "Sampling", "Score", "Segment",
-    "Span", "Spawn", "Stop", "Store", "Summarize", "Task", "Thread", "decode", "encode", "rows",
+    "Branch", "Call", "Cut", "Episode", "Join", "Op", "Piece", "Point", "Prune", "Restart", "Row", "Sampling", "Score",
+    "Segment", "Span", "Spawn", "Stop", "Store", "Summarize", "Task", "Thread", "decode", "encode", "rows",
 ]  # fmt: skip

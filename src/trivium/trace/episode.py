@@ -144,10 +144,15 @@ class Piece:
     ref: str = ""
     source: str = ""
 
+    @property
+    def shown(self) -> str:
+        """The text without the handle behind it, which is the harness'."""
+        return self.text.strip().removesuffix(self.ref).rstrip()
+
 
 @dataclass(slots=True)
 class Call:
-    """One tool call of a thread: what was asked in which turn, what came back, and when (seconds of the clock)."""
+    """One tool call of a thread: what was asked in which turn, what came back, and when (seconds since 1970)."""
 
     id: str
     turn: int
@@ -177,6 +182,11 @@ class Thread:
     calls: list[Call] = field(default_factory=list)
     answer: str = ""
     stop: Stop | None = None
+
+    @property
+    def passages(self) -> list[Piece]:
+        """What it was shown under a handle, in order."""
+        return [piece for call in self.calls for piece in call.pieces if piece.ref]
 
     @property
     def turns(self) -> int:

@@ -123,7 +123,7 @@ class _Page:
         grid = _lines(piece.ref for piece in pieces)
         for piece in pieces:
             gold = document_of(piece.source) in self.gold
-            text = clean(piece.text).removesuffix(piece.ref).rstrip()
+            text = clean(piece.shown)
             grid.add_row(self.handle(piece.ref, gold), Text(text) if gold else _one_line(text))
         return grid
 

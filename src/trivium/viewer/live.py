@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -11,7 +13,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from trivium.clock import Clock, RealClock
 from trivium.errors import InputError
 
 EVERY = 30.0
@@ -50,9 +51,9 @@ class Live:
     plain line when it begins, when it is done, and every 30 s between.
     """
 
-    def __init__(self, console: Console | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, console: Console | None = None, now: Callable[[], float] = time.monotonic) -> None:
         self._console = console or Console(stderr=True)
-        self._clock = clock or RealClock()
+        self._now = now
         self._stages: dict[str, _Stage] = {}
         self._current: _Stage | None = None
         self._since = self._told = 0.0
@@ -88,7 +89,7 @@ class Live:
             raise InputError("no stage has begun: call Live.stage(name, total) before Live.advance")
         stage.done += n
         stage.numbers |= numbers
-        if stage.done >= stage.total or self._clock.now() - self._told >= EVERY:
+        if stage.done >= stage.total or self._now() - self._told >= EVERY:
             self._tell()
 
     def note(self, text: str) -> None:
@@ -99,16 +100,16 @@ class Live:
         """Stop the current stage's time."""
         if self._current:
             self._current.spent = self._spent(self._current)
-        self._current, self._since = None, self._clock.now()
+        self._current, self._since = None, self._now()
 
     def _spent(self, stage: _Stage) -> float:
-        return stage.spent + (self._clock.now() - self._since if stage is self._current else 0.0)
+        return stage.spent + (self._now() - self._since if stage is self._current else 0.0)
 
     def _tell(self) -> None:
         """The plain line of the current stage, where no display shows it."""
         if self._display or self._current is None:
             return
-        self._told, stage = self._clock.now(), self._current
+        self._told, stage = self._now(), self._current
         spent = self._spent(stage)
         left = f", {_time(stage.remaining(spent))} left" if 0 < stage.done < stage.total else ""
         self._print(f"{stage.name} {stage.done}/{stage.total}  {_time(spent)} elapsed{left}  {stage.said()}".rstrip())

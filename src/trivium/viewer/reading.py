@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from trivium.corpus import document_of
 from trivium.harness import read_usage
-from trivium.trace import Branch, Call, Episode, Prune, Restart, Segment, Span, Spawn, Summarize, Thread
+from trivium.reward import handles
+from trivium.trace import Branch, Call, Cut, Episode, Segment, Span, Spawn, Summarize, Thread
 
 Decode = Callable[[list[int]], str]
 
@@ -22,7 +23,7 @@ class Turn:
 
     number: int
     calls: list[Call]
-    cuts: list[Prune | Summarize | Restart] = field(default_factory=list)
+    cuts: list[Cut] = field(default_factory=list)
     segment: int = 0
     begun: int = 0
     used: int = 0
@@ -39,7 +40,7 @@ def turns(episode: Episode, thread: Thread) -> list[Turn]:
     own = _own(episode, thread, first)
     _measure(thread, own)
     for op in episode.ops:
-        if isinstance(op, Prune | Summarize | Restart) and op.before.thread == thread.id:
+        if isinstance(op, Cut) and op.before.thread == thread.id:
             at = [turn for turn in own if turn.segment <= op.before.segment]
             if at:
                 at[-1].cuts.append(op)
@@ -108,11 +109,9 @@ def budget(thread: Thread, decode: Decode | None) -> int | None:
 
 def texts(thread: Thread) -> dict[str, str]:
     """Every handle shown to a thread -> what it showed, without the handle."""
-    shown = (piece for call in thread.calls for piece in call.pieces if piece.ref)
-    return {piece.ref: piece.text.strip().removesuffix(piece.ref).rstrip() for piece in shown}
+    return {piece.ref: piece.shown for piece in thread.passages}
 
 
 def documents(thread: Thread) -> dict[str, str]:
     """Every handle shown to a thread -> its document."""
-    shown = (piece for call in thread.calls for piece in call.pieces if piece.ref)
-    return {piece.ref: document_of(piece.source) for piece in shown}
+    return {ref: document_of(source) for ref, source in handles(thread).items()}

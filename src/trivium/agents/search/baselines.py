@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from trivium.agents.search.reward import answers, shows, states
+from trivium.agents.search.reward import answers, of_ranking, shows, states
 from trivium.corpus import Corpus, document_of
 from trivium.corpus.search import CANDIDATES, best
 from trivium.eval import fuse
-from trivium.reward import cited, f_beta, handles, precision, recall
+from trivium.reward import cited, handles
 from trivium.trace import Episode, Task
 
 SEARCHES = ("bm25", "dense", "hybrid", "two_bm25", "two_hybrid", "quoting")
@@ -69,8 +69,7 @@ def _documents(corpus: Corpus, task: Task, rows: Sequence[int]) -> list[Found]:
 def returned(episode: Episode) -> list[Found]:
     """What an episode's answer returned, as a ranking; a document by all its passages that are cited."""
     known = handles(episode.agent)
-    pieces = (piece for call in episode.agent.calls for piece in call.pieces if piece.ref)
-    said = {piece.ref for piece in pieces if shows(piece, episode.task)}
+    said = {piece.ref for piece in episode.agent.passages if shows(piece, episode.task)}
     found: dict[str, bool] = {}
     for ref in (ref for ref in cited(episode.agent) if ref in known):
         found[document_of(known[ref])] = found.get(document_of(known[ref]), False) or ref in said
@@ -88,9 +87,6 @@ def judged(task: Task, ranking: Sequence[Found]) -> dict[str, float]:
     """The measures of a ranking, under the names that an episode's have (`reward.measures`)."""
     gold, docs = task.truth["gold"], [found.doc for found in ranking]
     return {
-        "f1": f_beta(docs, gold),
-        "output_recall": recall(docs, gold),
-        "precision": precision(docs, gold),
+        **of_ranking(docs, gold),
         "answer_found": float(answers(task, docs, any(found.states for found in ranking))),
-        "returned": float(len(docs)),
     }

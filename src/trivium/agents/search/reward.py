@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trivium.corpus import document_of
@@ -61,10 +62,7 @@ def measures(episode: Episode, returned: list[str]) -> dict[str, float]:
     """What is reported beside the reward. `prune_accuracy` is there only where something was pruned."""
     gold, thread = episode.task.truth["gold"], episode.agent
     found = {
-        "f1": f_beta(returned, gold),
-        "output_recall": recall(returned, gold),
-        "precision": precision(returned, gold),
-        "returned": float(len(returned)),
+        **of_ranking(returned, gold),
         "format_valid": valid_turns(thread) / max(1, _lived(thread)),
         "turns": float(thread.turns),
         "calls_per_turn": len(thread.calls) / max(1, thread.turns),
@@ -78,6 +76,12 @@ def measures(episode: Episode, returned: list[str]) -> dict[str, float]:
         sources = handles(thread)
         found["prune_accuracy"] = sum(document_of(sources[ref]) not in gold for ref in dropped) / len(dropped)
     return found
+
+
+def of_ranking(docs: Sequence[str], gold: Sequence[str]) -> dict[str, float]:
+    """What returned documents are worth, whoever returned them."""
+    found = {"f1": f_beta(docs, gold), "output_recall": recall(docs, gold), "precision": precision(docs, gold)}
+    return {**found, "returned": float(len(docs))}
 
 
 def past_soft(thread: Thread, window: Window) -> float:
@@ -102,7 +106,7 @@ def answer_found(episode: Episode) -> bool:
     found" (3.1); we read it as returned, since that is what the caller gets. No passage states a yes or a no: there all
     gold must be returned."""
     refs = set(cited(episode.agent))
-    pieces = [piece for call in episode.agent.calls for piece in call.pieces if piece.ref in refs]
+    pieces = [piece for piece in episode.agent.passages if piece.ref in refs]
     return answers(episode.task, returned_documents(episode), any(shows(piece, episode.task) for piece in pieces))
 
 
@@ -120,7 +124,7 @@ def states(text: str, task: Task) -> bool:
 
 def shows(piece: Piece, task: Task) -> bool:
     """Whether a passage that was shown states the answer; the number of its handle is ours, and states nothing."""
-    return states(piece.text.rstrip().removesuffix(piece.ref), task)
+    return states(piece.shown, task)
 
 
 def valid_turns(thread: Thread) -> int:

@@ -163,14 +163,13 @@ def _told(call: Call) -> str:
 def _found(episodes: Sequence[Episode]) -> Iterator[str]:
     """What it took, and the ranked documents, each with the passage that was cited."""
     yield "\n" + "\n".join(_effort(episode) for episode in episodes)
-    pieces = {piece.source: piece for each in episodes for call in each.agent.calls for piece in call.pieces if piece.ref}
+    shown = {piece.source: piece.shown for each in episodes for piece in each.agent.passages}
     rankings = [_passages(episode.agent) for episode in episodes]
     ranked = fuse(rankings)[: mean_length(rankings)]
     if not ranked:
         yield "no document was returned"
     for number, source in enumerate(ranked, 1):
-        quote = clean(pieces[source].text).removesuffix(pieces[source].ref).strip()
-        yield f"{number}. {clean(document_of(source))}\n   “{quote}”"
+        yield f"{number}. {clean(document_of(source))}\n   “{clean(shown[source]).strip()}”"
 
 
 def _effort(episode: Episode) -> str:
