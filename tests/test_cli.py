@@ -252,6 +252,7 @@ def refused(capsys, why: str, *words: str | Path) -> None:
         ("train search --size 1", "--size must be at least 2"),
         ("train search --seed -1", "--seed must be"),
         ("train search --lr -0.1", "--lr must be between 0 and 1"),
+        ("train search --algorithm grpo --cap 3", "--cap is CISPO's"),
         ("train search --cap nan", "--cap must be at least 1, not nan"),
         ("train search --cap inf", "--cap must be at least 1, not inf"),
         ("train search --warmup 1 --groups 1 --steps 1 --workers 1", "there are no tasks to attempt"),

@@ -2,9 +2,11 @@
 
     TriviumError
     ├── InputError      a person gave something unusable: says what, where, and what to do
+    │   └── PatternError  a pattern for grep that is none, or took too long (corpus/search.py)
     ├── CorruptError    a file of ours is torn or foreign: names it; nothing was changed
     ├── Unsupported     an option that a part cannot honour (law 7): names both
     ├── PolicyError     a policy could not speak: a dead server, a refused request, a spent cap
+    ├── Unreachable     a store of weights did not answer in time, or refused (weights/store.py)
     └── LawError        an invariant of the design is broken: a bug in Trivium, never the user's doing
 
 What a policy does wrong (broken JSON, an unknown tool, a full window) is no exception: it is data on the trace (law 8).

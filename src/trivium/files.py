@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from trivium.errors import InputError
 
 
 def write(path: Path, data: bytes) -> None:
@@ -31,6 +34,19 @@ def staged(path: Path) -> Path:
 def is_staged(name: str, of: str) -> bool:
     """Whether `name` is what a killed process left of a file called `of`."""
     return bool(re.fullmatch(rf"\.{re.escape(of)}\.\d+\.tmp", name))
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A folder to fill, which becomes `folder` when all went well; else nothing does. InputError where that is not empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{folder} is not empty: name a new folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
+        made = Path(temporary) / folder.name
+        made.mkdir()
+        yield made
+        os.replace(made, folder)
 
 
 def sync(folder: Path) -> None:

@@ -206,8 +206,8 @@ def test_a_catastrophic_pattern_does_not_hang(pattern):
 @pytest.mark.timeout(60)
 def test_grep_stops_at_its_time_limit():
     corpus = corpus_of(["abcdefghijklmnop" * 900] * 40)
-    with pytest.raises(PatternError, match="more than 0.2 s"):
-        corpus.grep("[a-q][^u-z]{900}x", timeout=0.2)
+    with pytest.raises(PatternError, match="more than 1e-06 s"):
+        corpus.grep("[a-q][^u-z]{900}x", timeout=1e-6)
 
 
 @pytest.mark.parametrize("pattern", ["(", "[z-a]", "(?=x)y", r"(a)\1", "((a{1000}){1000}){1000}", "a" * 1001, "\ud800"])

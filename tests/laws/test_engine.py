@@ -7,14 +7,15 @@ import asyncio
 import pytest
 import torch
 
-from tests.laws.walks import TASK, search_corpus
+from tests.laws.walks import TASK, keep, search, search_corpus
 from trivium.engine import Engine
 from trivium.engine.sample import sample
 from trivium.errors import InputError, LawError, PolicyError, Unsupported
 from trivium.harness import Harness, Limits, Window, prune_chunks
 from trivium.nn import Network, Packed
-from trivium.policy import View
-from trivium.trace import Sampling, rows
+from trivium.policy import Scripted, View
+from trivium.policy.scripted import call, say
+from trivium.trace import Prune, Sampling
 from trivium.train import CISPO, Batch, Group, Learner
 from trivium.weights import publish
 
@@ -54,19 +55,36 @@ def test_logprobs_equal_the_learners_for_every_token(tiny_model, renderer):
     assert engine.cache.reused > 0
 
 
-def test_whole_episodes_agree_with_the_learner_across_prunes_and_long_results(tiny_model, renderer):
+class Aside:
+    """A script lives the episode; at every view of it the engine speaks too, and only we hear that."""
+
+    def __init__(self, script: Scripted, engine: Engine) -> None:
+        self.script, self.engine, self.heard = script, engine, []
+
+    def __getattr__(self, name):
+        return getattr(self.script, name)
+
+    async def speak(self, view, sampling):
+        self.heard.append((list(view.tokens), await self.engine.speak(view, Sampling(max_tokens=50))))
+        return await self.script.speak(view, sampling)
+
+
+def test_at_every_view_of_an_episode_that_prunes_the_engine_agrees_with_the_learner(tiny_model, renderer):
     net = network(tiny_model)
     engine = Engine(net, renderer=renderer, slots=4, context=2000)
-    harness = Harness([search_corpus, prune_chunks], Window(1500), "Search.", Limits(turns=3), specs=False)
+    said = [call(search()), call(search()), call(keep("#2", "#5")), call(search(), keep("#2")), say("#2 #9")]
+    harness = Harness([search_corpus, prune_chunks], Window(1900), "Search.", specs=False)
+    asides = [Aside(Scripted(said, renderer, "agent"), engine) for _ in range(6)]
 
-    async def episodes():
-        return await asyncio.gather(*(harness.run(TASK, engine, sample=n, sampling=Sampling(max_tokens=50)) for n in range(6)))
+    async def live():
+        return await asyncio.gather(*(harness.run(TASK, one, sample=n) for n, one in enumerate(asides)))
 
-    for episode in asyncio.run(episodes()):
-        for row in rows(episode, {"agent"}):
-            wanted = learner_logprobs(net, row.tokens.tolist())
-            gap = (wanted - torch.tensor(row.logprobs[1:]))[torch.tensor(row.mask[1:])].abs()
-            assert gap.max() < 2e-5
+    for aside, episode in zip(asides, asyncio.run(live()), strict=True):
+        assert sum(isinstance(op, Prune) for op in episode.ops) == 2
+        for tokens, reply in aside.heard:
+            wanted = learner_logprobs(net, [*tokens, *reply.tokens])[len(tokens) - 1 :]
+            assert (wanted - torch.tensor(reply.logprobs)).abs().max() < 2e-5
+    assert engine.cache.reused > 0
 
 
 def test_what_a_request_samples_does_not_depend_on_its_company(tiny_model, renderer):

@@ -90,6 +90,9 @@ def test_select_and_tail(tmp_path, episode):
 
 
 def test_a_store_that_cannot_be_opened_or_written_is_named_and_keeps_what_it_has(tmp_path, episode, monkeypatch):
+    for url, told in (("mysql://x/y", "and not mysql"), ("://", "is no URL"), ("postgresql+none://x/y", "is no URL")):
+        with pytest.raises(InputError, match=told):
+            Store(url)
     with pytest.raises(InputError, match=r"no/such/store\.db cannot be opened"):
         Store(tmp_path / "no" / "such" / "store.db")
     monkeypatch.setattr("trivium.trace.store._PATIENCE", 0)

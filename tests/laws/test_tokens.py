@@ -11,7 +11,7 @@ from trivium.agents.search.reward import SearchReward, shown_documents
 from trivium.harness import Harness, Limits, Subagent, Window, assign_task, prune_chunks
 from trivium.policy import Scripted
 from trivium.policy.scripted import call, say
-from trivium.trace import Branch, Join, Prune, Spawn, Summarize, decode, encode, rows
+from trivium.trace import Branch, Join, Prune, Sampling, Spawn, Summarize, decode, encode, rows
 
 
 @pytest.mark.parametrize("walk", WALKS.values(), ids=WALKS)
@@ -76,6 +76,7 @@ def test_spawned_threads_join_by_call_and_stay_apart(renderer):
     joins = [op for op in episode.ops if isinstance(op, Join)]
     assert [op.child for op in spawns] == [op.child for op in joins] == [t.id for t in episode.threads[1:]]
     assert [op.call for op in spawns] == [call.id for call in episode.agent.calls]
+    assert all(thread.segments[0].sampling == Sampling() for thread in episode.threads[1:])
     assert [t.policy for t in episode.threads] == ["agent", "frozen-finder", "frozen-reader", "frozen-finder"]
     assert not any(span.kind == "sampled" and "Found" in renderer.decode(s.tokens[span.start : span.stop])
                    for s in episode.agent.segments for span in s.spans)  # fmt: skip

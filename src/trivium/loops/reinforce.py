@@ -27,7 +27,7 @@ from trivium.loops.imitate import strangers
 from trivium.loops.run import Event
 from trivium.loops.staleness import fresh
 from trivium.policy import Policy
-from trivium.reward import Scorer, named, opinions
+from trivium.reward import Scorer, opinions
 from trivium.trace import Episode, Sampling, Store, Task
 from trivium.train import Batch, Group, Learner
 
@@ -156,7 +156,7 @@ def _landed(flight: Flight, size: int, store: Store | None):
     made = _yielded(found, size, numbers | {"rollout_seconds": seconds})  # refuses a reward that is none, before it is kept
     if store:
         episodes, scores = [e for part in found for e, _ in part], [s for part in found for _, s in part]
-        store.write(episodes, opinions(episodes, scores, named(flight.scorer)))
+        store.write(episodes, opinions(episodes, scores, flight.scorer))
     return made
 
 

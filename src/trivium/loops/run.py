@@ -11,7 +11,7 @@ runs/demo/
   tensorboard/       with --track, the events once more
   results/           one JSON per evaluation, with per-task scores
   model-sft/         the weights after the warm-up as a Hugging Face folder;  model/  the trained ones
-  compare.db         what `eval --compare` attempted
+  compare.db         what `eval --compare` attempted;  compare-plain-*.json  its plain searches
   summary.json       the table;  curve.png  the picture
 """
 
@@ -22,7 +22,6 @@ import json
 import math
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -151,12 +150,8 @@ class Run:
         """A copy of the trained weights in `folder`, which must be new or empty; it appears whole or not at all."""
         model, folder = self.model(), Path(folder)
         _check_weights(model)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise InputError(f"{folder} is not empty: name a new folder to export to")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
-            shutil.copytree(model, Path(temporary) / "model")
-            os.replace(Path(temporary) / "model", folder)
+        with files.new_folder(folder) as made:
+            shutil.copytree(model, made, dirs_exist_ok=True)
         return folder
 
     def log(self, event: Event) -> None:

@@ -7,9 +7,7 @@ values to the `view` that came with the forward pass; the view decides what each
 from __future__ import annotations
 
 import copy
-import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Protocol
 
@@ -202,17 +200,8 @@ class Network(torch.nn.Module):
         folder, state = Path(folder), self.state()
         if self.sharded and dist.get_rank():
             return
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise InputError(f"{folder} is not empty; save the network to a new folder")
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        try:
-            self._write(temporary, state, dtype)
-            temporary.chmod(0o755)
-            os.replace(temporary, folder)
-        except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)
-            raise
+        with files.new_folder(folder) as made:
+            self._write(made, state, dtype)
 
     def _write(self, folder: Path, state: dict[str, torch.Tensor], dtype: torch.dtype | None) -> None:
         cast = {name: value.to(dtype or value.dtype) for name, value in state.items()}

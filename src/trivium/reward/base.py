@@ -57,7 +57,7 @@ def compose(**parts: tuple[float, Scorer]) -> Scorer:
     return scorer
 
 
-def opinions(episodes: Sequence[Episode], scores: Sequence[Mapping[str, float]], scorer: str) -> list[Score]:
-    """The scores of each episode as the store keeps them."""
+def opinions(episodes: Sequence[Episode], scores: Sequence[Mapping[str, float]], scorer: Scorer) -> list[Score]:
+    """The scores that `scorer` gave each episode as the store keeps them."""
     pairs = zip(episodes, scores, strict=True)
-    return [Score(episode.id, name, float(value), scorer) for episode, found in pairs for name, value in found.items()]
+    return [Score(episode.id, name, float(value), named(scorer)) for episode, found in pairs for name, value in found.items()]

@@ -75,7 +75,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class Stretch:
     """Sampled tokens `[start, stop)` spoken by one version of the policy."""
 
     start: int
@@ -95,7 +95,7 @@ class Segment:
     logprobs: list[float] = field(default_factory=list)
     kept: list[float] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
-    versions: list[Run] = field(default_factory=list)
+    versions: list[Stretch] = field(default_factory=list)
     sampling: Sampling = field(default_factory=Sampling)
     carried: int = 0
 
@@ -126,9 +126,9 @@ class Segment:
     def _version(self, position: int, version: int) -> None:
         last = self.versions[-1] if self.versions else None
         if last and last.version == version and last.stop == position:
-            self.versions[-1] = Run(last.start, position + 1, version)
+            self.versions[-1] = Stretch(last.start, position + 1, version)
         else:
-            self.versions.append(Run(position, position + 1, version))
+            self.versions.append(Stretch(position, position + 1, version))
 
     def sampled(self) -> list[Span]:
         """The spans sampled in this segment: those right of `carried`."""

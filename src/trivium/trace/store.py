@@ -1,4 +1,4 @@
-"""An append-only episode store in a SQL database: write, tail, select. SQLite (WAL) here, any SQLAlchemy URL elsewhere."""
+"""An append-only episode store in a SQL database: write, tail, select. SQLite (WAL) here, PostgreSQL elsewhere."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 from sqlalchemy import (
     URL,
     Column,
     Connection,
+    Engine,
     Float,
     Integer,
     LargeBinary,
@@ -25,7 +27,8 @@ from sqlalchemy import (
     select,
 )
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from trivium.errors import CorruptError, InputError
@@ -65,9 +68,10 @@ class Store:
     """
 
     def __init__(self, url: str | Path) -> None:
-        """`url` is an SQLAlchemy URL or the path of an SQLite file, made if missing. InputError where it cannot be opened."""
+        """`url` is the path of an SQLite file, made if missing, or an SQLAlchemy URL of SQLite or PostgreSQL (not tested).
+        InputError where it cannot be opened."""
         self.url = str(url)
-        self._engine = create_engine(self.url if "://" in self.url else URL.create("sqlite", database=self.url))
+        self._engine = _open(self.url)
         if self._engine.dialect.name == "sqlite":
             event.listen(self._engine, "connect", _write_ahead)
         self._insert = (postgresql if self._engine.dialect.name == "postgresql" else sqlite).insert
@@ -98,7 +102,7 @@ class Store:
                 values = [{"id": e.id, "task": e.task.id, "data": encode(e)} for e in fresh]
                 connection.execute(self._insert(_episodes).on_conflict_do_nothing(), values)
             if new := [score for score in scores if score.episode not in known]:
-                connection.execute(_scores.insert(), [_columns(score) for score in new])
+                connection.execute(_scores.insert(), [asdict(score) for score in new])
 
     def pin(self, name: str, value: str) -> str:
         """What is kept under `name`: `value`, or what was there before."""
@@ -108,7 +112,7 @@ class Store:
 
     def score(self, scores: Iterable[Score]) -> None:
         """Append opinions that came later."""
-        if new := [_columns(score) for score in scores]:
+        if new := [asdict(score) for score in scores]:
             with self._connected(self._engine.begin, "written") as connection:
                 connection.execute(_scores.insert(), new)
 
@@ -172,8 +176,17 @@ def _known(connection, ids: list[str]) -> set[str]:
     return set(connection.execute(query).scalars())
 
 
-def _columns(score: Score) -> dict:
-    return {name: getattr(score, name) for name in ("episode", "name", "value", "scorer", "version", "thread")}
+def _open(url: str) -> Engine:
+    """InputError for another database, or one without its driver."""
+    try:
+        made = make_url(url) if "://" in url else URL.create("sqlite", database=url)
+        if made.get_backend_name() not in ("sqlite", "postgresql"):
+            raise InputError(f"{url}: a store is SQLite or PostgreSQL, and not {made.get_backend_name()}")
+        return create_engine(made)
+    except ArgumentError as error:
+        raise InputError(f"{url} is no URL of a database: {error}") from error
+    except ModuleNotFoundError as error:
+        raise InputError(f"{url} needs a driver: pip install {error.name}") from error
 
 
 def _write_ahead(connection, _record) -> None:

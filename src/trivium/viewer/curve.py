@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
+import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from trivium.files import staged
+from trivium.files import swap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,11 +41,15 @@ def learning_curve(events: Iterable[Event], summary: dict[str, Any] | None, path
     """
     from matplotlib import rc_context
 
-    events, path = list(events), Path(path)
-    temporary = staged(path)
     with rc_context(STYLE):
-        _draw(events, summary or {}).savefig(temporary, format="png", dpi=120)
-    os.replace(temporary, path)
+        save(_draw(list(events), summary or {}), path)
+
+
+def save(figure: Figure, path: str | Path) -> None:
+    """As a PNG: the old file or the new one, never half of it."""
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format="png", dpi=120)
+    swap(Path(path), drawn.getvalue())
 
 
 STYLE = {

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trivium.files import staged
-from trivium.viewer.curve import STYLE, Event, series, smooth
+from trivium.viewer.curve import STYLE, Event, save, series, smooth
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,8 +31,6 @@ def learning_curves(runs: Runs, path: str | Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    path = Path(path)
-    temporary = staged(path)
     with rc_context(STYLE):
         figure = Figure(figsize=(2000 / 120, 900 / 120), dpi=120, layout="constrained")
         FigureCanvasAgg(figure)
@@ -44,8 +40,7 @@ def learning_curves(runs: Runs, path: str | Path) -> None:
                 _panel(each, runs, kind, name)
         lines, labels = axes[0, 0].get_legend_handles_labels()
         figure.legend(lines, labels, loc="outside lower center", ncols=min(6, len(labels)))
-        figure.savefig(temporary, format="png", dpi=120)
-    os.replace(temporary, path)
+        save(figure, path)
 
 
 def _panel(axes: Axes, runs: Runs, kind: str, name: str) -> None:

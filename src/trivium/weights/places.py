@@ -99,37 +99,28 @@ class Bucket:
         self.store = store
 
     def put(self, name: str, data: bytes) -> None:
-        import obstore
-
-        obstore.put(self.store, name, data)
+        self.store.put(name, data)
 
     def get(self, name: str) -> Seen:
-        import obstore
-
-        found = obstore.get(self.store, name)
+        found = self.store.get(name)
         return Seen(bytes(found.bytes()), found.meta["e_tag"])
 
     def names(self) -> list[str]:
-        import obstore
-
-        return [meta["path"] for part in obstore.list(self.store) for meta in part]
+        return [meta["path"] for part in self.store.list() for meta in part]
 
     def delete(self, name: str) -> None:
-        import obstore
-
-        obstore.delete(self.store, name)
+        self.store.delete(name)
 
     def replace(self, name: str, data: bytes, seen: Seen) -> None:
         """Compared right before, and by the store itself, as S3 does; some servers ignore the condition or refuse it."""
-        import obstore
         from obstore.exceptions import AlreadyExistsError, NotSupportedError, PreconditionError
 
         if _now(self, name).data != seen.data:
             raise Changed
         try:
-            obstore.put(self.store, name, data, mode="create" if seen.data is None else {"e_tag": seen.tag})
+            self.store.put(name, data, mode="create" if seen.data is None else {"e_tag": seen.tag})
         except (NotSupportedError, NotImplementedError):
-            obstore.put(self.store, name, data)
+            self.store.put(name, data)
         except (AlreadyExistsError, PreconditionError) as error:
             if _now(self, name).data != data:  # else it was we: a repeated request, whose first answer was lost
                 raise Changed from error

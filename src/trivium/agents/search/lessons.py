@@ -14,7 +14,7 @@ from trivium.harness import refuse_silence
 from trivium.loops.attempts import silent
 from trivium.loops.run import read_json, write_json
 from trivium.policy import Endpoint, Policy
-from trivium.reward import named, opinions, score
+from trivium.reward import opinions, score
 from trivium.tasks.filter import Scored, keep
 from trivium.trace import Episode, Store, Task
 
@@ -44,7 +44,7 @@ class Lessons:
 
     def _mine(self) -> list[tuple[Task, int]]:
         """Which attempts are this rank's: once the book is closed, those that were made."""
-        tasks = self.parts.lessons
+        tasks = self.parts.warmup_tasks
         mine = self.rank.share([(tasks[n % len(tasks)], n // len(tasks)) for n in range(self.parts.recipe.warmup)])
         closed = any(self.rank.gather(self.book.exists()))
         return [pair for pair in mine if _id(*pair) in self.known] if closed else mine
@@ -68,7 +68,7 @@ class Lessons:
         else:
             refuse_silence(episodes)
         scores = await score(episodes, scorer := self.parts.scorer(0))
-        self.store.write(episodes, opinions(episodes, scores, named(scorer)))
+        self.store.write(episodes, opinions(episodes, scores, scorer))
         return list(zip(episodes, scores, strict=True))
 
     async def _attempt(self, task: Task, sample: int) -> Episode:

@@ -11,17 +11,16 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from trivium.agents.search import recipe as recipes
 from trivium.agents.search.baselines import SEARCHES, Found, plain_rankings, returned
 from trivium.agents.search.pruning import prune_measures
-from trivium.agents.search.recipe import HELDOUT_WORLDS, HOPS, TRAIN_WORLDS, Parts, Search, open_corpus
+from trivium.agents.search.recipe import HELDOUT_WORLDS, HOPS, TRAIN_WORLDS, Parts, Search, open_corpus, with_chain
 from trivium.agents.search.teacher import Imperfection, Teacher
+from trivium.agents.search.watcher import Silent
 from trivium.corpus import Corpus, open_embedder
 from trivium.engine import Engine
 from trivium.errors import InputError
@@ -151,7 +150,7 @@ class Measured:
     def policy(self, speaker: Speaker) -> Policy:
         if speaker.stage != "expert":
             return Engine(self.weights(speaker.stage), renderer=self.parts.renderer, context=self.parts.window.budget)
-        tasks = recipes.with_chain(self.tasks, self.corpora[""]) if self.real else self.tasks
+        tasks = with_chain(self.tasks, self.corpora[""]) if self.real else self.tasks
         perfect = replace(Imperfection.none(), prune=float("prune_chunks" in self._harness.tools))
         return Scripted(Teacher(perfect).script(tasks), self.parts.renderer, name="expert")
 
@@ -285,12 +284,11 @@ def _job(run: Measured, speaker: Speaker) -> Job:
 
 def _work(rank: Rank, jobs: Sequence[Job], watch: Callable[[], Any]) -> None:
     runs = {job.run: Measured(job.run, job.suite) for job in jobs}
-    with watch() if rank.first else nullcontext() as watcher:
+    with watch() if rank.first else Silent() as watcher:
         for job in jobs:
             mine = rank.share(job.pairs)
-            if watcher:
-                watcher.stage(f"{Path(job.run).name} {job.speaker.name}", len(mine))
-            _attempt(runs[job.run], job.speaker, mine, watcher.advance if watcher else lambda n: None)
+            watcher.stage(f"{Path(job.run).name} {job.speaker.name}", len(mine))
+            _attempt(runs[job.run], job.speaker, mine, watcher.advance)
             rank.barrier()
 
 

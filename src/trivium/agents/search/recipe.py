@@ -29,7 +29,7 @@ from trivium.tasks.cloze import cloze_tasks
 from trivium.tasks.curriculum import two_phases
 from trivium.tasks.world import World
 from trivium.trace import Sampling, Task
-from trivium.train import CISPO, DAPO, GRPO, GSPO, RFT, Algorithm, Composer2, DrGRPO, Kimi
+from trivium.train import CISPO, TABLE, Algorithm
 
 NANO = Path(__file__).parents[2] / "assets" / "nano"
 """The nano base that the package carries."""
@@ -47,17 +47,12 @@ EPSILON = 0.1
 """Added to the std of a group's rewards (not published: reports.md 8). With 1e-6 a group whose members all found the answer and
 differ by one passage too many (0.04) teaches as much as one in which half failed (docs/log.md)."""
 
-ALGORITHMS = {
-    "cispo": CISPO, "dr_grpo": DrGRPO, "composer2": Composer2, "grpo": GRPO, "dapo": DAPO, "gspo": GSPO, "kimi": Kimi,
-    "rft": RFT,
-}  # fmt: skip
-
 
 @dataclass(frozen=True)
 class Search:
     """Train an agent to search, as Context-1 was: a warm-up on a teacher's episodes, then RL in the same harness.
 
-    Without --corpus it learns on a generated world whose facts are known; with --corpus on the questions of a folder in
+    Without --corpus it learns in generated worlds whose facts are known; with --corpus on the questions of a folder in
     the BEIR layout. Run the same command again to go on with a run that was stopped.
     """
 
@@ -66,7 +61,7 @@ class Search:
     model: str = "nano"
     """a model folder, or a name in the local Hugging Face cache; nano is the base in the package"""
     corpus: str = ""
-    """a folder in the BEIR layout with qrels/train.tsv and qrels/test.tsv; default: a generated world"""
+    """a folder in the BEIR layout with qrels/train.tsv and qrels/test.tsv; default: generated worlds"""
     seed: int = 0
     """decides everything that is drawn"""
     window: int = 0
@@ -245,7 +240,7 @@ class Parts:
         return self._questions(self.worlds[:TRAIN_WORLDS], wanted)
 
     @cached_property
-    def lessons(self) -> list[Task]:
+    def warmup_tasks(self) -> list[Task]:
         """The questions that the teacher answers for the warm-up. Real ones are few and would be learned by heart, so the
         corpus asks others of itself."""
         if not self.real:
@@ -310,7 +305,7 @@ class Parts:
     def algorithm(self) -> Algorithm:
         if self.recipe.algorithm == "cispo":
             return CISPO(high=self.recipe.cap - 1, eps=EPSILON)
-        return ALGORITHMS[self.recipe.algorithm]()
+        return next(row for row in TABLE if row.name == self.recipe.algorithm)
 
     @property
     def momentum(self) -> float:
@@ -327,7 +322,7 @@ class Parts:
             return Endpoint(url, model, self.renderer, key, max_spend=share, name="teacher")
         less = {"pruning": {"prune": 0.0}, "blunders": {"forget": 0.3, "over_include": 0.35}}  # else 0.6 and 0.7
         faults = replace(Imperfection(), **(less.get(self.recipe.without, {}) | (less["blunders"] if self.real else {})))
-        return Scripted(Teacher(faults, self.recipe.seed).script(self.lessons), self.renderer, name="teacher")
+        return Scripted(Teacher(faults, self.recipe.seed).script(self.warmup_tasks), self.renderer, name="teacher")
 
     async def greet(self) -> None:
         """A word with a teacher behind an endpoint: a wrong address, key or model is known before anything else is done.

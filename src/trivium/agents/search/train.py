@@ -21,7 +21,7 @@ from trivium.loops.run import read_json, write_json
 from trivium.loops.track import TensorBoard, require
 from trivium.nn import Network
 from trivium.policy import Policy
-from trivium.reward import named, opinions, score
+from trivium.reward import opinions, score
 from trivium.trace import Sampling, Store, Task
 from trivium.train import SFT, Checkpoints, Learner
 from trivium.viewer.table import METRICS
@@ -175,7 +175,7 @@ class _Line:
         self.watcher.stage(f"evaluate {name}", len(self.rank.share(self.parts.heldout_tasks)))
         result, episodes = await self._attempt(self.parts.heldout_tasks, policy or self.engine, sampling, f"eval/{name}", True)
         scores = await score(episodes, judge := self.parts.judge)
-        self.store.write(episodes, opinions(episodes, scores, named(judge)))
+        self.store.write(episodes, opinions(episodes, scores, judge))
         if self.rank.first:
             write_json(path, asdict(result))
         self.rank.barrier()
