@@ -5,7 +5,7 @@
 
 The search agent itself never meets this failure (docs/learning.md): its passages take 25 tokens and a prune 57, so one at a
 time frees nothing, and its tool names what to keep. Here, as in the report (reports.md 3.2), a chunk is several times as long
-as a call, and the tool names what to drop. Of the teacher's episodes that prune three in four drop one chunk a call, one all.
+as a call, and the tool names what to drop. Of the teacher's episodes that prune half drop one chunk a call, half all.
 Both arms begin at one warm-up's weights, each in a process of one thread, and differ in the reward's prune penalty alone;
 turns cost nothing. Held-out questions are about other pages. Stop it with Ctrl-C: a killed parent leaves its arms running.
 """
@@ -32,7 +32,7 @@ from trivium.agents.search.pruning import NAN, prune_measures, prune_report
 from trivium.agents.search.recipe import EPSILON, NANO, with_chain
 from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.agents.search.tools import BRIEF, QUOTES
-from trivium.corpus import Chunk, open_embedder, read_documents
+from trivium.corpus import Chunk, Document, open_embedder, read_documents
 from trivium.corpus.search import CANDIDATES
 from trivium.eval import Result, evaluate
 from trivium.harness import Keep, Scene
@@ -53,7 +53,7 @@ ARMS = {"with": 1.0, "without": 0.0}
 """The weight of the reward's prune penalty."""
 
 FAULTS = Imperfection(forget=0.2, over_include=0.2, prune=1.0, two_calls=0.0, sloppy_query=0.0)
-SINGLY = 0.75
+SINGLY = 0.5
 """Share of the teacher's episodes that drop one chunk a call."""
 
 DESIGN = {"window": asdict(WINDOW), "results": RESULTS, "chunk": CHUNK, "warm_up": [LESSONS, SFT_STEPS, SFT_SIZE],
@@ -82,13 +82,12 @@ def prune_chunks(scene: Scene, chunk_ids: Annotated[list[str], Meta(description=
 
 
 class Pages:
-    """HotpotQA's pages, and those of the questions they ask of themselves that two searches answer: the page behind the
-    question is the first that it finds, and the page linked there the first new one that question and page together find.
-    So a window that one search fills must be pruned to answer them, and a policy that cannot read can. `heldout` are about
-    no two pages that `learned` are about."""
+    """Linked pages, and those of the questions they ask of themselves that two searches answer: the page behind the question
+    is the first that it finds, and the page linked there the first new one that question and page together find. So the
+    window, which one search fills, must be pruned to answer them, and a policy that cannot read can. `heldout` are about
+    other pairs of pages than `learned`."""
 
-    def __init__(self, data: str) -> None:
-        documents = read_documents(data)
+    def __init__(self, documents: Sequence[Document]) -> None:
         self.corpus = Corpus.build(documents, embedder=open_embedder("minilm"), chunk_words=CHUNK)
         linked = [task for task in cloze_tasks(documents, 2 * len(documents), 0) if task.truth["hops"] == 2]
         every = {tuple(task.truth["gold"]): task for task in linked}
@@ -213,7 +212,7 @@ def _per(metrics: dict[str, float], count: str, of: str) -> float:
 
 def _arm(data: str, seed: int, folder: Path, name: str) -> None:
     torch.set_num_threads(1)
-    found = asyncio.run(reinforce(Pages(data), seed, folder, name))
+    found = asyncio.run(reinforce(Pages(read_documents(data)), seed, folder, name))
     write_json(folder / f"{name}.json", found)
 
 
@@ -221,7 +220,7 @@ def run(data: str, seed: int, folder: Path) -> dict[str, dict]:
     """Both arms of a seed, side by side; what `folder` holds already is not made again."""
     _check(folder / "design.json")
     if not (folder / "warm").exists():
-        asyncio.run(warm_up(Pages(data), seed, folder / "warm"))
+        asyncio.run(warm_up(Pages(read_documents(data)), seed, folder / "warm"))
     start = multiprocessing.get_context("spawn").Process
     missing = [name for name in ARMS if not (folder / f"{name}.json").exists()]
     arms = [start(target=_arm, args=(data, seed, folder, name), daemon=True) for name in missing]
