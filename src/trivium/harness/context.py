@@ -10,6 +10,7 @@ from trivium.errors import PolicyError
 from trivium.harness.base import Window
 from trivium.policy import Renderer, Reply, Said
 from trivium.policy.message import Message
+from trivium.policy.render import Placed
 from trivium.trace import Point, Prune, Restart, Sampling, Segment, Summarize, Thread
 
 
@@ -76,9 +77,7 @@ class Context:
 
     def extend(self, results: Sequence[Message], specs: Sequence[Message]) -> Restart | None:
         """Append the results of a turn. A template that cannot go on renders all again: a recorded Restart."""
-        last = self.segment.spans[-1]
-        prompt, reply = self.segment.tokens[: last.start], self.segment.tokens[last.start :]
-        placed = self.renderer.continuation(prompt, reply, results)
+        placed = self.continuation(results)
         self.messages.extend(results)
         if placed is None:
             return self._restart("template", specs)
@@ -86,6 +85,11 @@ class Context:
             kind = "chunk" if piece is not None and piece.ref else "message"
             self.segment.append(tokens, kind, piece.ref if piece is not None else "")
         return None
+
+    def continuation(self, results: Sequence[Message]) -> list[Placed] | None:
+        """What stands behind the last reply once `results` have come; None where all must be rendered again."""
+        last = self.segment.spans[-1]
+        return self.renderer.continuation(self.segment.tokens[: last.start], self.segment.tokens[last.start :], results)
 
     def in_view(self) -> dict[str, str]:
         """The handles now in view -> their sources."""
@@ -153,9 +157,7 @@ class Snapshot:
 
     @classmethod
     def take(cls, episode: str, turn: int, context: Context) -> Snapshot:
-        renderer, context.renderer = context.renderer, None  # type: ignore[assignment]  # shared, never copied
-        copied = copy.deepcopy(context)
-        context.renderer = copied.renderer = renderer
+        copied = copy.deepcopy(context, {id(context.renderer): context.renderer})  # which is shared, never copied
         return cls(f"{episode}@{turn}", episode, turn, copied)
 
     def branch(self, sampling: Sampling) -> Context:

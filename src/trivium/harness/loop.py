@@ -256,25 +256,25 @@ class _Life:
         """Append the results with the usage line; leave out passages, last ones first, until they fit."""
         context, window = self.context, self.context.window
         self._show(outcomes)
-        free = window.budget - window.reply + context.size(dropped)
+        freed = context.size(dropped)
         while True:
             results = self._results(outcomes)
-            added = _length(context, results)
-            line = _usage_line(context, context.used + added - context.size(dropped))
-            if context.used + added + len(context.renderer.encode(line)) <= free:
+            before = context.used + _length(context, results)
+            line = _usage_line(context, before - freed)
+            total = before + len(context.renderer.encode(line))
+            fits = total <= window.budget - window.reply + freed
+            if fits or not self._leave_out(outcomes):
                 break
-            if not self._leave_out(outcomes):
-                fits = context.used + added + len(context.renderer.encode(line)) < window.budget
-                return fits and self._extend(results, line)
-        return self._extend(results, line)
+        if not fits and total >= window.budget:
+            return False
+        self._extend(results, line)
+        return True
 
-    def _extend(self, results: list[Message], line: str) -> bool:
+    def _extend(self, results: list[Message], line: str) -> None:
         last = next(result for result in reversed(results) if "pieces" in result)
         last["pieces"] = [*last["pieces"], Piece(line)]
-        restart = self.context.extend(results, self.harness.specs)
-        if restart:
+        if restart := self.context.extend(results, self.harness.specs):
             self.episode.ops.append(restart)
-        return True
 
     def _results(self, outcomes: list[_Outcome]) -> list[Message]:
         """The turn's results as messages, and behind them the request to summarize where it is time for it."""
@@ -347,8 +347,7 @@ def refuse_silence(episodes: Sequence[Episode]) -> None:
 
 
 def _length(context: Context, results: list[Message]) -> int:
-    last = context.segment.spans[-1]
-    placed = context.renderer.continuation(context.segment.tokens[: last.start], context.segment.tokens[last.start :], results)
+    placed = context.continuation(results)
     if placed is None:  # a restart renders anew; its length shows when it is done
         return sum(len(context.renderer.encode(p.text)) for message in results for p in message.get("pieces", ()))
     return sum(len(tokens) for tokens, _ in placed)
