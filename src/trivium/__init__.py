@@ -32,7 +32,7 @@ _HOMES = {
     "trivium.engine": ("Engine",),
     "trivium.weights": ("publish",),
     "trivium.train": ("CISPO", "DAPO", "GRPO", "GSPO", "SFT", "Batch", "Composer2", "DrGRPO", "Group", "Kimi", "Learner"),
-    "trivium.eval": ("evaluate", "paired_interval"),
+    "trivium.eval": ("evaluate",),
     "trivium.loops": ("rl", "rollouts", "sft"),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}

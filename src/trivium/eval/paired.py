@@ -42,19 +42,14 @@ def mean_interval(values: Sequence[float | None], seed: int = 0) -> Interval:
     return Interval(float(known.mean()), float(low), float(high))
 
 
-def paired_interval(after: Sequence[float], before: Sequence[float], seed: int = 0) -> Interval:
-    """The mean of after - before, task by task; above zero when `low` is. InputError unless the tasks are the same."""
-    _same(after, before)
-    return mean_interval(np.asarray(after, float) - np.asarray(before, float), seed)
-
-
 def ratio_interval(above: Sequence[float | None], below: Sequence[float | None], seed: int = 0) -> Interval:
     """The sum of `above` over the sum of `below`, both of the same resampled tasks; those that lack either are left out.
 
     With scores of two policies it is a relative gain; with counts, a share. NaN where nothing is below the line; its bounds are
     NaN where a resample has nothing below and above it. InputError unless the tasks are the same.
     """
-    _same(above, below)
+    if len(above) != len(below):
+        raise InputError(f"a ratio needs the same tasks above and below, not {len(above)} and {len(below)}")
     pairs = np.asarray([above, below], float)
     pairs = pairs[:, ~np.isnan(pairs).any(0)]
     if not pairs[1].sum():
@@ -62,11 +57,6 @@ def ratio_interval(above: Sequence[float | None], below: Sequence[float | None],
     with np.errstate(divide="ignore", invalid="ignore"):
         low, high = np.percentile(_sums(pairs[0], seed) / _sums(pairs[1], seed), [2.5, 97.5])
     return Interval(float(pairs[0].sum() / pairs[1].sum()), float(low), float(high))
-
-
-def _same(after: Sequence[float | None], before: Sequence[float | None]) -> None:
-    if len(after) != len(before):
-        raise InputError(f"a paired comparison needs the same tasks on both sides, not {len(after)} and {len(before)}")
 
 
 def _sums(values: np.ndarray, seed: int) -> np.ndarray:

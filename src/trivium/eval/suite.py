@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
@@ -25,6 +25,15 @@ class Result:
     tasks: list[str]
     scores: dict[str, list[float]]
     sampling: dict = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, policy: str, tasks: Sequence[Task], attempts: Sequence[Sequence[Mapping[str, float]]], sampling: dict | None = None
+    ) -> Result:
+        """A task's score is the mean of those of its attempts that have it."""
+        names = sorted({name for each in attempts for found in each for name in found})
+        scores = {name: [mean([found.get(name) for found in each]) for each in attempts] for name in names}
+        return cls(policy, [task.id for task in tasks], scores, sampling or {})
 
     def means(self) -> dict[str, float]:
         """The mean of each score over the tasks that have it, NaN where none has."""
@@ -66,7 +75,7 @@ def refuse_twins(tasks: Sequence[Task]) -> None:
 async def evaluate(
     harness: Harness,
     tasks: Sequence[Task],
-    policy: Policy | Callable[[Task], Policy],
+    policy: Policy,
     scorer: Scorer,
     *,
     sampling: Sampling | None = None,
@@ -78,7 +87,7 @@ async def evaluate(
 ) -> tuple[Result, list[Episode]]:
     """Attempt every task `samples` times and score it; a task's scores are means over its attempts.
 
-    `policy` may be a function of the task (a scripted expert knows its task). At most `at_once` episodes live at a time;
+    At most `at_once` episodes live at a time;
     `progress` hears of each that ended. Raises PolicyError when the policy could not speak at all, InputError where nothing
     is asked, and where two tasks have one id.
     """
@@ -89,9 +98,8 @@ async def evaluate(
 
     async def attempt(task: Task, sample: int) -> Episode:
         async with gate:
-            speaker = policy(task) if callable(policy) else policy
             id = f"{prefix}/{task.id}/{sample}"
-            episode = await harness.run(task, speaker, sample=sample, seed=seed, id=id, sampling=sampling)
+            episode = await harness.run(task, policy, sample=sample, seed=seed, id=id, sampling=sampling)
         if progress:
             progress(1)
         return episode
@@ -99,15 +107,5 @@ async def evaluate(
     episodes = await asyncio.gather(*(attempt(task, sample) for task in tasks for sample in range(samples)))
     refuse_silence(episodes)
     found = await score(episodes, scorer)
-    names = sorted({name for scores in found for name in scores})
-    table = np.array([[scores.get(name, np.nan) for name in names] for scores in found])
-    means = _mean_known(table.reshape(len(tasks), samples, len(names)))
-    scores = {name: means[:, column].tolist() for column, name in enumerate(names)}
-    return Result(getattr(policy, "name", prefix), [t.id for t in tasks], scores, asdict(sampling)), list(episodes)
-
-
-def _mean_known(table: np.ndarray) -> np.ndarray:
-    """Means over attempts [tasks, samples, scores] -> [tasks, scores], leaving out NaN."""
-    known = ~np.isnan(table)
-    total = np.where(known, table, 0.0).sum(1)
-    return np.where(known.any(1), total / np.maximum(known.sum(1), 1), np.nan)
+    attempts = [found[at : at + samples] for at in range(0, len(found), samples)]
+    return Result.of(policy.name, tasks, attempts, asdict(sampling)), list(episodes)

@@ -155,21 +155,16 @@ def results(run: Measured, wanted: Sequence[Speaker], plain: dict[str, dict[str,
     """Per task: each policy's scores; each plain search cut to as many documents as an agent returned there, and at least
     one (`bm25@rl`); where there were several rollouts, their fused ranking and their mean (`rl_fused`, `rl_each`)."""
     known = {speaker.name: run.known(speaker) for speaker in wanted}
-    made = {name: _result(name, run.tasks, [found[task.id, 0].scores for task in run.tasks]) for name, found in known.items()}
+    tasks = run.tasks
+    made = {name: Result.of(name, tasks, [[found[task.id, 0].scores] for task in tasks]) for name, found in known.items()}
     for agent in AGENTS:
-        lengths = {task.id: max(1, len(known[agent][task.id, 0].returned)) for task in run.tasks}
+        lengths = {task.id: max(1, len(known[agent][task.id, 0].returned)) for task in tasks}
         for search in SEARCHES:
-            cut = [judged(task, plain[task.id][search][: lengths[task.id]]) for task in run.tasks]
-            made[f"{search}@{agent}"] = _result(f"{search}@{agent}", run.tasks, cut)
+            cut = [[judged(task, plain[task.id][search][: lengths[task.id]])] for task in tasks]
+            made[f"{search}@{agent}"] = Result.of(f"{search}@{agent}", tasks, cut)
     for speaker in (speaker for speaker in wanted if speaker.attempts > 1):
-        made |= _rollouts(run.tasks, speaker, known[speaker.name])
+        made |= _rollouts(tasks, speaker, known[speaker.name])
     return made
-
-
-def _result(name: str, tasks: Sequence[Task], scores: Sequence[dict[str, float]]) -> Result:
-    names = sorted({score for found in scores for score in found})
-    table = {score: [found.get(score, float("nan")) for found in scores] for score in names}
-    return Result(name, [task.id for task in tasks], table)
 
 
 def _rollouts(tasks: Sequence[Task], speaker: Speaker, known: dict[tuple[str, int], Attempt]) -> dict[str, Result]:
@@ -179,12 +174,10 @@ def _rollouts(tasks: Sequence[Task], speaker: Speaker, known: dict[tuple[str, in
         each = [known[task.id, sample] for sample in range(speaker.attempts)]
         rankings = [attempt.returned for attempt in each]
         cost = {name: sum(attempt.scores[name] for attempt in each) for name in ("spent", "searches")}
-        together.append(judged(task, fused(rankings, mean_length(rankings))) | cost)
-        alone.append({name: statistics.fmean(a.scores[name] for a in each) for name in (*RANKED, "returned", *cost)})
-    return {
-        f"{speaker.name}_fused": _result(f"{speaker.name}_fused", tasks, together),
-        f"{speaker.name}_each": _result(f"{speaker.name}_each", tasks, alone),
-    }
+        together.append([judged(task, fused(rankings, mean_length(rankings))) | cost])
+        alone.append([{name: attempt.scores[name] for name in (*RANKED, "returned", *cost)} for attempt in each])
+    made = {f"{speaker.name}_fused": together, f"{speaker.name}_each": alone}
+    return {name: Result.of(name, tasks, attempts) for name, attempts in made.items()}
 
 
 # --- what a recipe's runs say

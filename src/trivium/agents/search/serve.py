@@ -88,7 +88,7 @@ def _together(alone: Result, questions: Sequence[Task], episodes: Sequence[Episo
     rankings = [returned(episode) for episode in episodes]
     parts = [rankings[at : at + rollouts] for at in range(0, len(rankings), rollouts)]
     found = [judged(task, fused(part, mean_length(part))) for task, part in zip(questions, parts, strict=True)]
-    result = Result("fused", alone.tasks, {name: [scores[name] for scores in found] for name in found[0]})
+    result = Result.of("fused", questions, [[scores] for scores in found])
     spent = sum(effort(episode)["spent"] for episode in episodes) / len(questions)
     rows = [
         f"{rollouts} rollouts fused, cut to their mean length, {spent:,.0f} tokens a question, not {spent / rollouts:,.0f}",
