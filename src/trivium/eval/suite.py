@@ -87,9 +87,8 @@ async def evaluate(
 ) -> tuple[Result, list[Episode]]:
     """Attempt every task `samples` times and score it; a task's scores are means over its attempts.
 
-    At most `at_once` episodes live at a time;
-    `progress` hears of each that ended. Raises PolicyError when the policy could not speak at all, InputError where nothing
-    is asked, and where two tasks have one id.
+    At most `at_once` episodes live at a time; `progress` hears of each that ended. Raises PolicyError when the policy could
+    not speak at all, InputError where nothing is asked, and where two tasks have one id.
     """
     if not tasks or samples < 1 or at_once < 1:
         raise InputError(f"there is nothing to evaluate: {len(tasks)} tasks, {samples} samples, {at_once} at once")
