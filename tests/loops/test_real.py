@@ -160,6 +160,7 @@ def test_a_killed_run_learns_again_from_what_the_store_has(tiny_model, renderer,
 
     repeated = asyncio.run(again())
     assert learner.network.digest() == digest
+    assert all(metrics.pop("episodes_stored") == len(batch) for metrics, batch in zip(repeated, batches, strict=True))
     kept = [{n: v for n, v in metrics.items() if "seconds" not in n and n in numbers[0]} for metrics in repeated]
     assert kept == [{n: v for n, v in metrics.items() if n in kept[0]} for metrics in numbers]
 
