@@ -22,11 +22,11 @@ def write(path: Path, data: bytes) -> None:
 
 def swap(path: Path, data: bytes) -> None:
     """Make `data` what `path` holds: the whole of it or the old file, whatever kills us between."""
-    write(staged(path), data)
-    os.replace(staged(path), path)
+    write(_staged(path), data)
+    os.replace(_staged(path), path)
 
 
-def staged(path: Path) -> Path:
+def _staged(path: Path) -> Path:
     """Where this process writes first; a killed one leaves it."""
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
