@@ -322,9 +322,9 @@ def test_a_server_that_cannot_read_new_weights_goes_on_with_the_old_ones(serve, 
 def test_new_weights_that_come_late_have_no_label(serve, renderer, states, monkeypatch):
     """The answer to a load is lost, and the load may go on: the old label could be a lie."""
     server = serve()
-    policy = Vllm(server.url, renderer=renderer, timeout=0.3, retries=1)
+    policy = Vllm(server.url, renderer=renderer, timeout=1.0, retries=1)
     load = server.trivium_load
-    monkeypatch.setattr(server, "trivium_load", lambda path: (time.sleep(0.5), load(path))[-1])
+    monkeypatch.setattr(server, "trivium_load", lambda path: (time.sleep(1.5), load(path))[-1])
     with pytest.raises(PolicyError, match="collective_rpc"):
         policy.load(states[1], 8)
     assert server.label == "8?" and not server.paused
@@ -332,9 +332,9 @@ def test_new_weights_that_come_late_have_no_label(serve, renderer, states, monke
 
 def test_a_pause_whose_answer_is_lost_ends(serve, renderer, states, monkeypatch):
     server = serve()
-    policy = Vllm(server.url, renderer=renderer, timeout=0.3, retries=1)
+    policy = Vllm(server.url, renderer=renderer, timeout=1.0, retries=1)
     pause = server.pause
-    monkeypatch.setattr(server, "pause", lambda body: (pause(body), time.sleep(0.6), (200, {}))[-1])
+    monkeypatch.setattr(server, "pause", lambda body: (pause(body), time.sleep(1.5), (200, {}))[-1])
     with pytest.raises(PolicyError, match="/pause"):
         policy.load(states[1], 8)
     assert not server.paused and said(policy, Sampling(max_tokens=4)).versions == [0] * 4

@@ -63,7 +63,7 @@ def server(request, tmp_path):
 def test_versions_travel_through_s3(server):
     name, process, options = server
     publisher = Publisher("s3://weights/run", every=3, options=options)
-    follower = Subscriber("s3://weights/run", seconds=2, options=options)
+    follower = Subscriber("s3://weights/run", seconds=10, options=options)
     for version in range(1, 8):
         state = {"w": torch.full((3000,), 0.5)}
         state["w"][:version] = 7.0
