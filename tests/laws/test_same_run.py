@@ -15,6 +15,7 @@ import pytest
 from trivium.agents.search.recipe import NANO
 from trivium.nn import Network
 
+pytestmark = pytest.mark.timeout(1200)  # whole trainings, on machines that may do something else
 TINY = "--warmup 48 --sft-steps 12 --steps 12 --groups 2 --size 4 --eval-tasks 4 --sft-lr 1e-3".split()
 
 
@@ -24,7 +25,7 @@ def command(out: Path, *extra: str) -> list[str]:
 
 def finished(out: Path, *extra: str) -> dict:
     """The run's end: its weights' digest, and all that it measured."""
-    done = subprocess.run(command(out, *extra), capture_output=True, text=True, timeout=280)
+    done = subprocess.run(command(out, *extra), capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-2000:]
     return end(out)
 
