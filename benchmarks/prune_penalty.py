@@ -85,7 +85,8 @@ class Pages:
     """Linked pages, and those of the questions they ask of themselves that two searches answer: the page behind the question
     is the first that it finds, the page linked there the first new one that question and page together find, and what is
     asked for stands on that page alone. So the window, which one search fills, must be pruned to answer them, and a policy
-    that cannot read can. `heldout` are about other pairs of pages than `learned`."""
+    that cannot read can (35 of HotpotQA's 36: what was seen is left out before a search ranks, which may change what comes
+    first). `heldout` are about other pairs of pages than `learned`."""
 
     def __init__(self, documents: Sequence[Document]) -> None:
         self.corpus = Corpus.build(documents, embedder=open_embedder("minilm"), chunk_words=CHUNK)
