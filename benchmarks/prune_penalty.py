@@ -34,7 +34,7 @@ from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.agents.search.tools import BRIEF, QUOTES
 from trivium.corpus import Chunk, Document, open_embedder, read_documents
 from trivium.corpus.search import CANDIDATES
-from trivium.eval import Result, evaluate
+from trivium.eval import Pool, Result, evaluate
 from trivium.harness import Keep, Scene
 from trivium.loops import rl, rollouts, sft
 from trivium.loops.run import read_json, write_json, write_text
@@ -252,20 +252,23 @@ def _check(kept: Path) -> None:
 
 
 def summary(runs: Sequence[dict]) -> dict[str, dict[str, list[float]]]:
-    """Over all held-out questions: each arm before (the warm-up, the same for both) and after, also by seed, means with 95%
-    intervals; and `difference`, without less with, paired by question."""
-    pooled = lambda arm, when: Result.merge([Result(**run[arm][when]) for run in runs])  # noqa: E731
-    told = {"warm-up": pooled("with", "before"), "with": pooled("with", "after"), "without": pooled("without", "after")}
-    found = {name: _described(result) for name, result in told.items()}
+    """Over the held-out questions, each of which counts once: each arm before (the warm-up, the same for both) and after, also
+    by seed, means with 95% intervals; and `difference`, without less with, paired by question."""
+    told = {"warm-up": _pool(runs, "with", "before")} | {name: _pool(runs, name, "after") for name in ARMS}
+    found = {name: _described(pool) for name, pool in told.items()}
     for name in ARMS:
-        found |= {f"{name}, seed {seed}": _described(Result(**run[name]["after"])) for seed, run in enumerate(runs)}
+        found |= {f"{name}, seed {seed}": _described(_pool([run], name, "after")) for seed, run in enumerate(runs)}
     found["difference"] = {name: list(told["without"].minus(told["with"], name)) for name in MEANS}
     return found
 
 
-def _described(result: Result) -> dict[str, list[float]]:
-    pruned = prune_report(result.scores)
-    means = {name: list(result.interval(name)) for name in MEANS}
+def _pool(runs: Sequence[dict], arm: str, when: str) -> Pool:
+    return Pool(tuple(Result(**run[arm][when]) for run in runs))
+
+
+def _described(pool: Pool) -> dict[str, list[float]]:
+    pruned = prune_report({name: pool.values(name) for name in pool.results[0].scores})
+    means = {name: list(pool.interval(name)) for name in MEANS}
     return means | {name: list(pruned[name]) for name in ("each", "streak")}
 
 

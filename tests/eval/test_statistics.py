@@ -78,6 +78,13 @@ def test_other_tasks_cannot_be_paired():
         Pool((result("rl", a=1.0),)).minus(Pool((result("sft", a=1.0),) * 2), "f1")
 
 
+def test_parts_of_a_suite_share_no_task():
+    parts = [result("p", a=1.0, b=0.0), result("p", c=0.5)]
+    assert Result.merge(parts).tasks == ["a", "b", "c"]
+    with pytest.raises(InputError, match="task b is in two parts"):
+        Result.merge([*parts, result("p", b=1.0)])
+
+
 def test_a_part_of_the_tasks():
     pool = Pool((result("rl", a=1.0, b=0.0), result("rl", c=0.5)))
     assert pool.where(lambda task: task != "b").values("f1") == [1.0, 0.5]

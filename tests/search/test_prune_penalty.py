@@ -97,8 +97,9 @@ def test_arms_are_compared_question_by_question(episodes):
     found = [asyncio.run(judge(1.0)(episode)) for episode in episodes]
     tasks, names = [episode.task.id for episode in episodes], sorted(set.intersection(*map(set, found)))
     scores = {name: [one[name] for one in found] for name in names}
-    more = scores | {"prunes": [value + 1 for value in scores["prunes"]]}
-    one, other = ({"policy": "", "tasks": tasks, "scores": told, "sampling": {}} for told in (scores, more))
-    told = summary([{"with": {"before": one, "after": one}, "without": {"before": one, "after": other}}])
-    assert told["difference"]["prunes"] == [1.0, 1.0, 1.0] and told["difference"]["reward"] == [0.0, 0.0, 0.0]
-    assert told["warm-up"] == told["with"] == told["with, seed 0"] != told["without"]
+    run = lambda prunes: {"policy": "", "tasks": tasks, "scores": scores | {"prunes": prunes}, "sampling": {}}  # noqa: E731
+    one, more, most = (run([value + extra for value in scores["prunes"]]) for extra in (0, 1, 3))
+    seeds = [{"with": {"before": one, "after": one}, "without": {"before": one, "after": other}} for other in (more, most)]
+    told = summary(seeds)  # of two seeds and the same questions
+    assert told["difference"]["prunes"] == [2.0, 2.0, 2.0] and told["difference"]["reward"] == [0.0, 0.0, 0.0]
+    assert told["warm-up"] == told["with"] == told["with, seed 1"] != told["without, seed 0"] != told["without"]
