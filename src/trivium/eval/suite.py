@@ -60,8 +60,8 @@ class Result:
 
     @classmethod
     def merge(cls, parts: Sequence[Result]) -> Result:
-        """Parts of one suite, attempted apart, as one result in the order of the parts. InputError where two have one task: what
-        several runs say of it is for `Pool`."""
+        """Parts of one suite, attempted apart, as one result in the order of the parts. InputError where two have one task:
+        what several runs say of it is for `Pool`."""
         if twins := [task for task, times in Counter(task for part in parts for task in part.tasks).items() if times > 1]:
             raise InputError(f"task {twins[0]} is in two parts of one suite: pool results of several runs with eval.Pool")
         names = sorted({name for part in parts for name in part.scores})
