@@ -116,6 +116,17 @@ def test_a_foreign_or_torn_store_is_named(tmp_path, episode):
             decode(torn)
 
 
+def test_somebody_elses_database_is_left_as_it_was_unless_its_url_is_given(tmp_path):
+    file = tmp_path / "shop.db"
+    with closing(sqlite3.connect(file)) as shop, shop:
+        shop.execute("CREATE TABLE orders (id INTEGER)")
+    before = file.read_bytes()
+    with pytest.raises(CorruptError, match=r"shop.db is no episode store: it is a database of orders"):
+        Store(file)
+    assert file.read_bytes() == before
+    assert not list(Store(f"sqlite:///{file}").select())
+
+
 def test_a_truth_that_no_bytes_are_written_of_is_named(episode):
     with pytest.raises(InputError, match="e/7 cannot be stored .* JSON-like"):
         encode(Episode("e/7", Task("t", "?", {"score": np.float32(1)}), 0, 0, episode.threads))

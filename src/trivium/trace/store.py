@@ -24,6 +24,7 @@ from sqlalchemy import (
     create_engine,
     event,
     func,
+    inspect,
     select,
 )
 from sqlalchemy.dialects import postgresql, sqlite
@@ -69,13 +70,16 @@ class Store:
 
     def __init__(self, url: str | Path) -> None:
         """`url` is the path of an SQLite file, made if missing, or an SQLAlchemy URL of SQLite or PostgreSQL (not tested).
-        InputError where it cannot be opened."""
+        InputError where it cannot be opened, CorruptError for a file that is none, or somebody else's database; a URL may name
+        a database that has other tables too."""
         self.url = str(url)
         self._engine = _open(self.url)
-        if self._engine.dialect.name == "sqlite":
-            event.listen(self._engine, "connect", _write_ahead)
         self._insert = (postgresql if self._engine.dialect.name == "postgresql" else sqlite).insert
         try:
+            if "://" not in self.url:
+                self._refuse_foreign()
+            if self._engine.dialect.name == "sqlite":
+                event.listen(self._engine, "connect", _write_ahead)
             self._make_tables()
         except OperationalError as error:  # no such folder, or not ours to write
             raise InputError(
@@ -83,6 +87,13 @@ class Store:
             ) from None
         except DatabaseError as error:
             raise CorruptError(f"{self.url} is no episode store: {error.orig}") from error
+
+    def _refuse_foreign(self) -> None:
+        """Before anything is written, the journal's mode included."""
+        there = inspect(self._engine).get_table_names()
+        self._engine.dispose()  # connections from here on write ahead
+        if there and not _meta.tables.keys() & set(there):
+            raise CorruptError(f"{self.url} is no episode store: it is a database of {', '.join(there[:3])}")
 
     def _make_tables(self) -> None:
         """By name and only if missing: several processes may open a new store at once."""
