@@ -29,7 +29,6 @@ from msgspec import Meta
 from trivium import CISPO, SFT, Corpus, Engine, Harness, Learner, Limits, Network, Sampling, ToolError, Window, tool
 from trivium.agents.search import SearchReward, search_tools
 from trivium.agents.search.measured import effort
-from trivium.agents.search.pruning import prune_measures
 from trivium.agents.search.recipe import EPSILON, HOPS, NANO, Parts, Search
 from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.agents.search.tools import BRIEF
@@ -142,9 +141,7 @@ def judge_at(step: int) -> Scorer:
 
 
 async def judge(episode: Episode, beta: float = 2.0) -> dict[str, float]:
-    reward = SearchReward(beta=beta, turns=TURNS)
-    pruned = {name: value for name, value in prune_measures(episode, WINDOW).items() if name != "pruned_fitting"}
-    return {**await reward(episode), **effort(episode), **pruned}
+    return {**await SearchReward(beta=beta, turns=TURNS)(episode), **effort(episode)}
 
 
 async def train(seed: int, folder: Path) -> dict:
