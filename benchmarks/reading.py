@@ -7,7 +7,8 @@ The search agent itself never reads (docs/learning.md): its searches show the pa
 whole page of a generated world, six facts on average, and a search shows the first line of each page that it finds, as a web
 search does. That line states what a hop needs in about a quarter of the hops; for the others the page must be opened. The
 warm-up's teacher forgets the last hop in six of ten episodes, so that RL has a reason to try harder; reward and curricula are
-the search agent's, without a word about reading. Held-out questions are about worlds of other names.
+the search agent's, without a word about reading. Training alone puts a price on a list of handles that does not end, for RL
+unlearns to end one where it costs nothing (docs/log.md). Held-out questions are about worlds of other names.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -30,6 +30,7 @@ from trivium import CISPO, SFT, Corpus, Engine, Harness, Learner, Limits, Networ
 from trivium.agents.search import SearchReward, search_tools
 from trivium.agents.search.measured import effort
 from trivium.agents.search.recipe import EPSILON, HOPS, NANO, Parts, Search
+from trivium.agents.search.reward import FLOOR
 from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.agents.search.tools import BRIEF
 from trivium.corpus.search import CANDIDATES
@@ -51,11 +52,13 @@ TURNS = 24
 LESSONS, SFT_STEPS, SFT_SIZE = 1600, 120, 32
 STEPS, GROUPS, SIZE = 48, 16, 8
 RATE = 2e-4  # at 4e-4 RL gave up pruning within 20 steps (docs/log.md)
+REPEAT, MOST = 0.1, 0.5  # reward: what training subtracts for a handle kept twice or an unreadable call, and at most
 HELDOUT = 256
 FAULTS = Imperfection(two_calls=0.0)
 
 DESIGN = {"window": asdict(WINDOW), "results": RESULTS, "warm_up": [LESSONS, SFT_STEPS, SFT_SIZE],
-          "rl": [STEPS, GROUPS, SIZE, RATE], "heldout": HELDOUT, "turns": TURNS, "faults": asdict(FAULTS)}  # fmt: skip
+          "rl": [STEPS, GROUPS, SIZE, RATE], "price": [REPEAT, MOST], "heldout": HELDOUT, "turns": TURNS,
+          "faults": asdict(FAULTS)}  # fmt: skip
 
 EFFORT = ("searches", "reads", "turns")
 MEASURES = (*EFFORT, "calls_per_turn", "prune_rate", "reward", "f1", "output_recall", "answer_found", "finished")
@@ -136,8 +139,24 @@ def on_pages(task: Task) -> Task:
 
 
 def judge_at(step: int) -> Scorer:
-    """β anneals from 4 to 2 over RL, as in the search agent's recipe."""
-    return partial(judge, beta=4 - 2 * step / (STEPS - 1))
+    """β anneals from 4 to 2 over RL, as in the search agent's recipe; `price` is taken off, down to the reward's floor."""
+
+    async def judged(episode: Episode) -> dict[str, float]:
+        scores, cost = await judge(episode, beta=4 - 2 * step / (STEPS - 1)), price(episode)
+        return {**scores, "price": cost, "reward": max(min(scores["reward"], FLOOR), scores["reward"] - cost)}
+
+    return judged
+
+
+def price(episode: Episode) -> float:
+    """What a list without an end costs: REPEAT for each handle that a prune keeps twice, and for each call that cannot be
+    read, which is what a list becomes whose tokens are spent; at most MOST. Our choice."""
+    cost = 0.0
+    for made in episode.agent.calls:
+        kept = made.arguments.get("keep") if made.name == "prune_chunks" else []
+        handles = [str(handle).strip() for handle in kept] if isinstance(kept, list) else []
+        cost += REPEAT * (len(handles) - len(set(handles)) + ("cannot be read" in made.error))
+    return min(MOST, cost)
 
 
 async def judge(episode: Episode, beta: float = 2.0) -> dict[str, float]:

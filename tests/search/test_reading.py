@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
-from benchmarks.reading import FAULTS, HOPS, MEASURES, SPEAKERS, Pages, judge, of_hops, page_of, summary
+from benchmarks.reading import FAULTS, HOPS, MEASURES, SPEAKERS, STEPS, Pages, judge, judge_at, of_hops, page_of, price, summary
 from trivium.agents.search.recipe import NANO
 from trivium.agents.search.teacher import Imperfection
-from trivium.policy import Renderer, Scripted
+from trivium.policy import Renderer, Scripted, View
+from trivium.policy.message import Message
+from trivium.policy.scripted import call
 from trivium.tasks.proof import says
 from trivium.trace import Episode, Task
+
+NOTHING_WRONG = replace(Imperfection.none(), two_calls=0.0)
+Turn = Callable[[Callable[[View], Message]], Callable[[View], Message]]
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +26,8 @@ def pages() -> Pages:
     return Pages(0)
 
 
-def live(pages: Pages, tasks: list[Task], faults: Imperfection) -> list[Episode]:
-    policy = Scripted(pages.script(tasks, faults, 0), Renderer.load(str(NANO)), name="script")
+def live(pages: Pages, tasks: list[Task], faults: Imperfection, turn: Turn = lambda speak: speak) -> list[Episode]:
+    policy = Scripted(turn(pages.script(tasks, faults, 0)), Renderer.load(str(NANO)), name="script")
 
     async def all_of_them() -> list[Episode]:
         return [await pages.harness.run(task, policy) for task in tasks]
@@ -31,15 +37,15 @@ def live(pages: Pages, tasks: list[Task], faults: Imperfection) -> list[Episode]
 
 @pytest.fixture(scope="module")
 def perfect(pages) -> list[Episode]:
-    return live(pages, pages.heldout[:24], replace(Imperfection.none(), two_calls=0.0))
+    return live(pages, pages.heldout[:24], NOTHING_WRONG)
 
 
 def test_a_search_shows_first_lines_and_a_page_opened_its_others(perfect):
-    for call in (call for episode in perfect for call in episode.agent.calls):
-        lines = [int(piece.source.rpartition(":")[2]) for piece in call.pieces if piece.ref]
-        if call.name == "search_corpus":
+    for made in (made for episode in perfect for made in episode.agent.calls):
+        lines = [int(piece.source.rpartition(":")[2]) for piece in made.pieces if piece.ref]
+        if made.name == "search_corpus":
             assert not any(lines)
-        if call.name == "read_document":
+        if made.name == "read_document":
             assert lines == list(range(1, len(lines) + 1))
 
 
@@ -53,8 +59,34 @@ def test_the_perfect_script_opens_what_it_must_and_no_more(pages, perfect):
 
 
 def test_the_teacher_forgets_and_so_reads_less(pages, perfect):
-    reads = lambda episodes: sum(call.name == "read_document" for episode in episodes for call in episode.agent.calls)  # noqa: E731
+    reads = lambda episodes: sum(made.name == "read_document" for episode in episodes for made in episode.agent.calls)  # noqa: E731
     assert 0 < reads(live(pages, [episode.task for episode in perfect], FAULTS)) < reads(perfect)
+
+
+def stutters(speak):
+    """A prune says its first handle twice more and is a call like any other; a search's call is left open at first."""
+
+    def stutter(view: View) -> Message:
+        message = speak(view)
+        asked = [each["function"] for each in message.get("tool_calls") or ()]
+        if not any(said["role"] == "assistant" for said in view.messages):
+            return {"role": "assistant", "content": '<tool_call>\n{"name": "search_corpus", "arguments": {"query": "'}
+        if asked and asked[0]["name"] == "prune_chunks":
+            kept = asked[0]["arguments"]["keep"]
+            return call(("prune_chunks", {"keep": [*kept, kept[0], kept[0]]}))
+        return message
+
+    return stutter
+
+
+def test_training_pays_for_handles_kept_twice_and_for_calls_that_cannot_be_read(pages, perfect):
+    stuttered = live(pages, [episode.task for episode in perfect], NOTHING_WRONG, stutters)
+    prunes = [sum(made.name == "prune_chunks" for made in episode.agent.calls) for episode in stuttered]
+    assert not any(map(price, perfect)) and any(prunes)
+    assert [price(episode) for episode in stuttered] == pytest.approx([min(0.5, 0.1 + 0.2 * count) for count in prunes])
+    for episode in stuttered:
+        told, trained = asyncio.run(judge(episode, beta=2.0)), asyncio.run(judge_at(STEPS - 1)(episode))
+        assert trained["reward"] == pytest.approx(told["reward"] - price(episode)) and trained["price"] == price(episode)
 
 
 def test_effort_is_told_by_hops_and_paired_by_question(perfect):
