@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from trivium.agents.search.recipe import Parts, Search, limits_in
-from trivium.agents.search.reward import SearchReward, returned_documents
+from trivium.agents.search.reward import SearchReward
 from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.agents.search.train import check
 from trivium.errors import InputError
@@ -155,17 +155,6 @@ def test_a_teacher_without_the_tool_never_asks_for_it():
 def test_without_blunders_the_teacher_is_right_in_its_most_likely_action():
     returned = {without: _answers(parts(without)) for without in ("nothing", "blunders")}
     assert returned["nothing"] < 0.4 and returned["blunders"] > 0.4  # (1 - .6)(1 - .7) = .12 and (1 - .3)(1 - .35) = .46
-
-
-def test_the_teacher_answers_with_the_last_hop_first():
-    made = parts()
-    perfect = Scripted(Teacher(Imperfection.none()).script(made.train_tasks), made.renderer)
-    episodes = [asyncio.run(made.harness.run(task, perfect)) for task in made.train_tasks]
-    full = [episode for episode in episodes if len(returned_documents(episode)) == episode.task.truth["hops"]]
-    assert {1, 2, 3} <= {episode.task.truth["hops"] for episode in full}
-    for episode in full:
-        *others, last = episode.task.truth["gold"]
-        assert returned_documents(episode) == [last, *others]
 
 
 def test_pruning_pays_for_the_perfect_script():

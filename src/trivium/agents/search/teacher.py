@@ -195,13 +195,8 @@ class _Turn:
         return [_Call("search_corpus", query) for query in ("#0", *(f"#0 {handle}" for handle in quoted))]
 
     def _answer(self) -> str:
-        """The found handles, best first: the last hop's, which states the answer, then the others in hop order; then, where it
-        over-includes, the first one or two others in view.
-
-        Not in hop order, in which the last hop's comes after all that the last prune kept: RL then ended four hops with a
-        copy of that list, and without the answer (docs/log.md).
-        """
-        cited = [self.found[i] for i in [*self.goal[-1:], *self.goal[:-1]] if i in self.found]
+        """The found handles in hop order, then, where it over-includes, the first one or two others in view."""
+        cited = [self.found[i] for i in self.goal if i in self.found]
         others = [handle for handle in self.lines if handle not in self.found.values()]
         cited += others[: self.extra if cited else 1]
         return "".join(f" {handle}" for handle in cited) or " none"
