@@ -22,8 +22,12 @@ def write(path: Path, data: bytes) -> None:
 
 def swap(path: Path, data: bytes) -> None:
     """Make `data` what `path` holds: the whole of it or the old file, whatever kills us between."""
-    write(_staged(path), data)
-    os.replace(_staged(path), path)
+    try:
+        write(_staged(path), data)
+        os.replace(_staged(path), path)
+    except OSError:  # a full disk has no room for what was begun
+        _staged(path).unlink(missing_ok=True)
+        raise
 
 
 def _staged(path: Path) -> Path:
@@ -38,7 +42,11 @@ def is_staged(name: str, of: str) -> bool:
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """A folder to fill, which becomes `folder` when all went well; else nothing does. InputError where that is not empty."""
+    """A folder to fill, which becomes `folder` when all went well; else nothing does. InputError where that is not empty, or
+    nothing that a folder can take the place of."""
+    folder = Path(os.path.abspath(folder))
+    if folder.is_symlink() or folder.is_mount() or folder == Path.cwd():
+        raise InputError(f"{folder} is a link, a mount or the folder you are in: name one that is not there yet")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} is not empty: name a new folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -46,12 +54,15 @@ def new_folder(folder: Path) -> Iterator[Path]:
         made = Path(temporary) / folder.name
         made.mkdir()
         yield made
+        for path in (*made.rglob("*"), made):
+            sync(path)
         os.replace(made, folder)
+        sync(folder.parent)
 
 
-def sync(folder: Path) -> None:
-    """Wait until the disk has the names in `folder`."""
-    handle = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Wait until the disk has what is in a file, or the names in a folder."""
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

@@ -87,6 +87,8 @@ def test_a_result_that_cannot_be_shown_is_the_error_of_its_call_alone(renderer, 
 
 
 def test_ids_that_are_no_text_are_refused_where_they_are_made(renderer):
+    with pytest.raises(InputError, match="half a character"):
+        Passage("caf\udce9.md", "a file's name in another encoding")
     (made,) = run(renderer, [call(("rows", {})), say("#1")]).agent.calls
     assert "source and text are text, not 3" in made.error
     with pytest.raises(InputError, match="id and prompt are text"):

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from tests.laws.walks import pruning
-from trivium.errors import CorruptError, InputError
-from trivium.trace import Episode, Score, Store, Task, decode, encode
+from trivium.errors import CorruptError, InputError, LawError
+from trivium.trace import Episode, Score, Segment, Store, Task, decode, encode
 
 
 def numbered(episode: Episode, number: int) -> Episode:
@@ -127,9 +127,21 @@ def test_somebody_elses_database_is_left_as_it_was_unless_its_url_is_given(tmp_p
     assert not list(Store(f"sqlite:///{file}").select())
 
 
-def test_a_truth_that_no_bytes_are_written_of_is_named(episode):
+@pytest.mark.parametrize("value", [np.float32(1), 2**70, "half \ud83d"])
+def test_a_truth_that_no_bytes_are_written_of_is_named(episode, value):
     with pytest.raises(InputError, match="e/7 cannot be stored .* JSON-like"):
-        encode(Episode("e/7", Task("t", "?", {"score": np.float32(1)}), 0, 0, episode.threads))
+        encode(Episode("e/7", Task("t", "?", {"score": value}), 0, 0, episode.threads))
+
+
+@pytest.mark.parametrize("truth", ["Paris", {1: "x"}, None])
+def test_a_truth_that_could_not_be_read_back_is_no_truth(truth):
+    with pytest.raises(InputError, match="task q1: its truth is a dict by names"):
+        Task("q1", "What?", truth)
+
+
+def test_tokens_without_versions_are_of_no_age():
+    with pytest.raises(LawError, match="2 tokens of 0 versions"):
+        Segment().speak([1, 2], [-1.0, -1.0], [])
 
 
 def test_a_flipped_bit_is_no_other_episode(episode):

@@ -15,7 +15,7 @@ from trivium.harness import Harness, Limits, Window, prune_chunks
 from trivium.loops import rl, rollouts, sft, through
 from trivium.nn import Network, Packed
 from trivium.trace import Sampling, Store, Task, rows
-from trivium.train import CISPO, RFT, Batch, Group, Learner
+from trivium.train import CISPO, RFT, SFT, Batch, Group, Learner
 from trivium.weights import Publisher, Subscriber, publish
 
 TASKS = [Task(f"t{number}", f"Find {number}.") for number in range(6)]
@@ -184,6 +184,30 @@ def test_a_line_that_goes_on_from_a_checkpoint_first_gives_the_engine_its_weight
     assert metrics["episodes_dropped"] == 0 and metrics["episodes"] > 0 and engine.version == 3
 
 
+def test_an_engine_with_other_weights_of_the_same_number_is_not_believed(tiny_model, renderer):
+    harness, engine, learner = parts(tiny_model, renderer)
+    other = Engine(Network(learner.network.config, seed=1), renderer=renderer, slots=GROUPS * SIZE, context=900)
+
+    async def main():
+        return [event.metrics async for event in rl(source(harness, other, steps=1), learner, other, PROBE)]
+
+    (metrics,) = asyncio.run(main())
+    assert metrics["gap"] < 1e-4
+
+
+def test_a_line_that_goes_on_gives_the_engine_its_weights_by_any_way(tiny_model, renderer, tmp_path):
+    harness, engine, learner = parts(tiny_model, renderer)
+    learner.version = 2
+    way = through(Publisher(tmp_path / "weights"), Subscriber(tmp_path / "weights"))
+
+    async def on():
+        async for event in rl(source(harness, engine, first=2, steps=3), learner, engine, PROBE, first=2, publish=way):
+            return event.metrics
+
+    metrics = asyncio.run(on())
+    assert metrics["episodes_dropped"] == 0 and metrics["episodes"] > 0 and engine.version == 3
+
+
 def test_weights_may_go_by_way_of_a_folder(tiny_model, renderer, tmp_path):
     """Bit for bit as handed over in one process, at lag 0."""
     digest, _, _ = asynchronous(tiny_model, renderer, 0, Learner)
@@ -242,6 +266,25 @@ def test_there_must_be_something_to_imitate(tiny_model, renderer):
 
     with pytest.raises(InputError, match="no episodes to imitate"):
         asyncio.run(main())
+
+
+def test_a_step_of_a_frozen_teachers_episodes_alone_is_passed(tiny_model, renderer):
+    harness, engine, comparing = parts(tiny_model, renderer)
+    learner = Learner(comparing.network, SFT(), 1e-2)
+
+    async def main():
+        ours = await harness.run(TASKS[0], engine, sampling=SAMPLING)
+        engine.name = "frozen"
+        theirs = await harness.run(TASKS[1], engine, sampling=SAMPLING)
+        events = [event async for event in sft(learner, [ours, theirs], steps=2, size=1)]
+        with pytest.raises(InputError, match=r"learns from \['agent'\], these are by \['frozen'\]"):
+            await anext(sft(learner, [theirs], steps=1, size=1))
+        with pytest.raises(InputError, match="cispo has no use for single episodes"):
+            await anext(sft(comparing, [ours], steps=1, size=1))
+        return events
+
+    events = asyncio.run(main())
+    assert len(events) == 2 and sorted(bool(event.metrics["tokens_trained"]) for event in events) == [False, True]
 
 
 def test_a_learner_that_knows_nobody_who_speaks_is_refused(tiny_model, renderer):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from trivium.errors import CorruptError, InputError
+from trivium.files import new_folder, swap
 from trivium.loops import Run, run
 
 HOLD = """
@@ -64,6 +68,43 @@ from trivium.files import swap
 for n in range(2000):
     swap(Path(sys.argv[1]), sys.argv[2].encode() * 4096)
 """
+
+
+def test_a_full_disk_keeps_the_old_file_and_nothing_half_written(tmp_path, monkeypatch):
+    swap(tmp_path / "file", b"old")
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        swap(tmp_path / "file", b"new")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"old")]
+
+
+def test_the_disk_has_a_new_folder_before_it_has_its_name(tmp_path, monkeypatch):
+    real, synced = os.fsync, []
+    monkeypatch.setattr(os, "fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), real(handle)))
+    with new_folder(tmp_path / "model") as made:
+        (made / "sub").mkdir()
+        (made / "sub" / "weights").write_bytes(b"w")
+        (made / "config").write_bytes(b"c")
+    model = tmp_path / "model"
+    inodes = [path.stat().st_ino for path in (model / "sub" / "weights", model / "config", model / "sub", model, tmp_path)]
+    assert set(inodes) <= set(synced) and synced[-1] == inodes[-1]
+
+
+def test_a_new_folder_takes_the_place_of_an_empty_one_but_of_no_link_and_not_of_where_one_is(tmp_path, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "empty")
+    monkeypatch.chdir(tmp_path / "empty")
+    for name in (".", tmp_path / "link"):
+        with pytest.raises(InputError, match="is a link, a mount or the folder you are in"), new_folder(Path(name)):
+            raise AssertionError("nothing is made first")
+    monkeypatch.chdir(tmp_path)
+    with new_folder(Path("empty")) as made:
+        (made / "file").write_bytes(b"x")
+    assert (tmp_path / "empty" / "file").read_bytes() == b"x"
 
 
 def test_two_that_write_one_file_leave_it_whole(tmp_path):

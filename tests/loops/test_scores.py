@@ -9,7 +9,7 @@ import warnings
 import pytest
 
 from trivium.clock import SimulatedClock
-from trivium.errors import InputError
+from trivium.errors import InputError, TriviumError
 from trivium.harness import Harness, Scene, Window, tool
 from trivium.loops import rl, rollouts
 from trivium.loops.reinforce import together
@@ -68,9 +68,25 @@ def test_what_comes_from_the_store_is_counted_and_steps_made_another_way_are_ref
 
 
 def test_a_score_with_the_name_of_a_steps_own_number_is_refused():
-    for name in ("episodes_lost", "groups"):
+    for name in (
+        "episodes_lost",
+        "groups",
+        "episodes_dropped",
+        "publish_gap",
+        "calls_failed",
+        "cpu_seconds",
+        "episodes_stored",
+    ):
         with pytest.raises(InputError, match=f"a scorer gives '{name}'"):
             run(lambda episode, name=name: {"reward": float(episode.sample), name: 7.0})
+
+
+def test_a_scorer_whose_own_work_was_cancelled_is_no_attempt_that_was_overtaken():
+    def scores(episode):
+        raise asyncio.CancelledError
+
+    with pytest.raises(TriviumError, match="what the scorer of episode rl/0/a/0 waited for was cancelled"):
+        run(scores)
 
 
 def test_calls_that_failed_are_counted(renderer):

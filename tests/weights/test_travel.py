@@ -19,13 +19,14 @@ import msgspec
 import pytest
 import torch
 
-from trivium.errors import CorruptError, InputError, LawError
+from trivium.errors import CorruptError, InputError, LawError, Unsupported
 from trivium.nn.network import digest
 
 pytest.importorskip("obstore")
 
-from trivium.weights import Publisher, Subscriber, Unreachable
+from trivium.weights import Publisher, Subscriber, Unreachable, publish
 from trivium.weights.delta import encode
+from trivium.weights.publish import COARSE
 from trivium.weights.store import MANIFEST, Probe
 
 _NAMES = itertools.count()
@@ -207,6 +208,18 @@ def test_waiting_ends(url):
         Subscriber(url).wait(1, seconds=0.3, every=0.1)
 
 
+def test_waiting_in_vain_says_what_stood_in_the_way(url):
+    Publisher(url).send(next(states(1)), 1)
+    subscriber = Subscriber(url)
+
+    def refused():
+        raise Unreachable("403 Forbidden")
+
+    subscriber.sync = refused
+    with pytest.raises(Unreachable, match="version 1 did not appear .*: 403 Forbidden"):
+        subscriber.wait(1, seconds=0.3, every=0.1)
+
+
 def test_a_long_chain_ends_in_time_and_the_next_sync_goes_on_from_there(url):
     publisher, late = Publisher(url, every=100), Subscriber(url, seconds=0.5)
     for version, state in enumerate(states(30), 1):
@@ -369,6 +382,19 @@ def test_an_engine_gets_what_was_published_and_a_deaf_one_is_found_out(url, tiny
     assert engine.digest() == held and subscriber.held.version == 1
     engine.load = honest
     assert subscriber.deliver(engine) < 1e-4 and engine.version == 2
+
+
+def test_an_engine_of_16_bits_takes_what_is_of_16_bits_and_refuses_to_round(url, tiny_model, renderer):
+    from trivium import Engine, Network
+
+    learner = Network.load(tiny_model)
+    engine = Engine(Network.load(tiny_model, dtype=torch.bfloat16), renderer=renderer)
+    held = engine.digest()
+    with pytest.raises(Unsupported, match=r"holds torch.bfloat16 and .* is torch.float32.*Publisher\(dtype=torch.bfloat16\)"):
+        publish(learner, 1, engine, range(20))
+    assert engine.digest() == held and engine.version == 0
+    Publisher(url, dtype=torch.bfloat16).publish(learner, 1, list(range(20)))
+    assert Subscriber(url).deliver(engine) < COARSE and engine.version == 1
 
 
 def test_at_a_wrong_first_version_an_engine_goes_on_with_its_own_weights(url, tiny_model, renderer):

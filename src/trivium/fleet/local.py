@@ -119,6 +119,8 @@ def _raise_theirs(others: Sequence[BaseProcess], folder: str, ours: Exception) -
 def _work(main: Callable[..., None], rank: Rank, folder: str, parent: int, arguments: tuple) -> None:
     _die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a person's Ctrl-C goes to rank 0, which ends us
+    import torch.distributed  # noqa: F401 - long, and hungry: who dies of it has not been born
+
     Path(folder, f"born-{rank.number}").touch()
     _join_group(rank, folder)
     try:

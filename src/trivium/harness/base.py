@@ -90,6 +90,8 @@ class Passage:
     def __post_init__(self) -> None:
         if not isinstance(self.source, str) or not isinstance(self.text, str):
             raise InputError(f"a Passage's source and text are text, not {self.source!r} and {type(self.text).__name__}")
+        if self.source.encode(errors="replace").decode() != self.source:  # a file's name may be
+            raise InputError(f"a Passage's source is {self.source!r}, which has half a character in it: no store can keep it")
 
 
 @dataclass(frozen=True, slots=True)

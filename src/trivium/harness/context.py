@@ -52,7 +52,7 @@ class Context:
 
     def hear(self, reply: Reply, version: int) -> tuple[Said, bool]:
         """Append what the policy said. Returns it parsed, and whether it ended by itself. PolicyError for a message that
-        cannot be written in its dialect."""
+        cannot be written in its dialect, and for tokens without versions."""
         if reply.message is not None:
             try:
                 tokens = self.renderer.reply(reply.message)
@@ -61,6 +61,8 @@ class Context:
             self.segment.speak(tokens, (), [version] * len(tokens))
         else:
             tokens = list(reply.tokens)
+            if len(reply.versions) != len(tokens):  # else they would be of no age, and fresh for ever
+                raise PolicyError(f"the policy gave {len(reply.versions)} versions for {len(tokens)} tokens: each has one")
             self.segment.speak(tokens, reply.logprobs, reply.versions, reply.kept)
         said = self.renderer.parse(tokens)
         return said, reply.complete and bool(tokens) and tokens[-1] in self.renderer.stop_tokens

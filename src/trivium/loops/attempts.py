@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from trivium.errors import InputError, PolicyError
+from trivium.errors import InputError, PolicyError, TriviumError
 from trivium.harness import Harness
 from trivium.policy import Policy
 from trivium.reward import Scorer, score
@@ -115,6 +115,10 @@ class Attempts:
             return episode, {}
         try:
             (scores,) = await score([episode], flight.scorer)
+        except asyncio.CancelledError as error:
+            if asyncio.current_task().cancelling():
+                raise
+            raise TriviumError(f"what the scorer of episode {episode.id} waited for was cancelled") from error
         except Exception as error:
             error.add_note(f"while episode {episode.id} was scored")
             raise

@@ -17,16 +17,24 @@ async def sft(
 ) -> AsyncIterator[Event]:
     """`size` episodes a step, `first` to `steps`; epoch after epoch in an order that only the seed decides.
 
-    Raises InputError where there are no episodes, or none by whom the learner learns from.
+    Raises InputError where there are no episodes, or none by whom the learner learns from, and for a learner whose algorithm
+    compares attempts.
     """
     if not episodes:
         raise InputError("there are no episodes to imitate")
+    if not _known(learner, episodes):
+        raise strangers(learner.policies, episodes)
     for step in range(first, steps):
         chosen = [episodes[index] for index in _indices(len(episodes), step * size, size, seed)]
         done = await learner.step(Batch.imitate(rank.share(chosen)))
-        if not done.metrics["tokens_trained"]:
-            raise strangers(learner.policies, chosen)
+        if done.metrics["groups_dropped"] == done.metrics["groups"] and _known(learner, chosen):
+            raise InputError(f"nothing to learn from: {learner.algorithm.name} has no use for single episodes, SFT() has")
         yield Event("sft", step + 1, done.metrics)
+
+
+def _known(learner: Learner, episodes: Iterable[Episode]) -> bool:
+    """Whether somebody speaks in them whom the learner learns from."""
+    return any(thread.policy in learner.policies for episode in episodes for thread in episode.threads)
 
 
 def strangers(policies: Collection[str], episodes: Iterable[Episode]) -> InputError:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -36,6 +36,9 @@ STALE = 8
 
 COUNTS = ("episodes_stored", "episodes_rerun", "episodes_overtaken", "episodes_lost", "episodes_dropped", "publish_failed")
 """Numbers of a step that are summed over ranks; all others are means, but for the largest `publish_gap`."""
+
+_OURS = {*COUNTS, "publish_gap", "calls", "calls_failed", "rollout_seconds", "learn_seconds", "wait_seconds", "cpu_seconds"}
+"""What a step says of itself, in every run or in some."""
 
 Source = AsyncIterator[tuple[list[Group], dict[str, float]]]
 
@@ -162,6 +165,8 @@ def _landed(flight: Flight, size: int, store: Store | None):
 
 def _yielded(found: Sequence[list[Scored]], size: int, numbers: dict[str, float]):
     """Groups in the order of tasks, and the means; what was asked for and did not come is counted as lost."""
+    if taken := sorted({name for part in found for _, given in part for name in given} & _OURS):
+        raise _taken(taken)
     groups = [Group(p[0][0].task.id, [e for e, _ in p], [s["reward"] for _, s in p]) for p in found if p]
     scores = [_calls(episode) | found for part in found for episode, found in part]
     lost = len(found) * size - len(scores) - numbers.get("episodes_overtaken", 0)
@@ -177,8 +182,12 @@ def _calls(episode: Episode) -> dict[str, float]:
 def _apart(scores: dict[str, float], numbers: dict[str, float]) -> dict[str, float]:
     """Both. InputError for a score that has the name of one of our numbers: one of the two would not be seen."""
     if taken := sorted((scores.keys() & numbers.keys()) - {"reward"}):
-        raise InputError(f"a scorer gives {', '.join(map(repr, taken))}, which a step counts itself: give it another name")
+        raise _taken(taken)
     return scores | numbers
+
+
+def _taken(names: Iterable[str]) -> InputError:
+    return InputError(f"a scorer gives {', '.join(map(repr, names))}, which a step counts itself: give it another name")
 
 
 async def _cancel(flying: Sequence[Flight]) -> None:
@@ -208,17 +217,19 @@ async def rl(
     An episode with a token more than `max_lag` versions older than the learner, or newer, is dropped and counted. A
     publication that does not arrive (a time-out, a lost connection, a torn object) is counted, the policy goes on with its
     old weights and tokens say so, and the next one makes up for it. No wait is longer than `deadline` seconds: then
-    TriviumError, as when nothing fresh arrives for STALE steps. An engine of another version than the learner's, which may
-    come from a checkpoint, is first given the learner's weights. Raises InputError where engine and learner share a network,
-    where rewards differ and none of the episodes is by a policy that the learner learns from, and for a score that has the
-    name of one of a step's own numbers.
+    TriviumError, as when nothing fresh arrives for STALE steps. First of all the engine is given the learner's weights, which
+    may come from a checkpoint; by a `publish` of one's own only where its version is another one. Raises InputError where
+    engine and learner share a network, where rewards differ and none of the episodes is by a policy that the learner learns
+    from, and for a score that has the name of one of a step's own numbers.
     """
     if getattr(engine, "network", engine) is learner.network:
         raise InputError("the engine speaks with the learner's own network, so no version would be one: load it twice")
-    if publish is weights.publish and getattr(engine, "version", learner.version) != learner.version:
-        publish(learner.network, learner.version, engine, probe)  # a learner that was loaded from a checkpoint
     step, stale, why, now = first, 0, "", asyncio.get_running_loop().time
     try:
+        if publish is weights.publish:  # here it costs a moment, and equal numbers promise no equal weights
+            publish(learner.network, learner.version, engine, probe)
+        elif getattr(engine, "version", learner.version) != learner.version:
+            _, why = await _publish(publish, learner, learner.version, engine, probe, publish_seconds)
         while True:
             asked = now()
             batch = await _next(source, deadline, step, why)

@@ -18,12 +18,13 @@ _ROTTEN = (zstandard.ZstdError, msgspec.MsgspecError, UnicodeDecodeError, Memory
 
 
 def encode(episode: Episode) -> bytes:
-    """Bytes of one episode; equal episodes give equal bytes. InputError for what no bytes are written of: a task's truth is
-    plain text, numbers, lists and dicts."""
+    """Bytes of one episode; equal episodes give equal bytes. InputError for what no bytes are written of: a task holds plain
+    text, numbers of 64 bits, lists and dicts, a policy's tokens and logprobs are Python's numbers."""
     try:
         packed = msgspec.msgpack.encode(episode)
-    except TypeError as error:
-        raise InputError(f"episode {episode.id} cannot be stored ({error}): its task's truth is to be JSON-like") from error
+    except (TypeError, UnicodeEncodeError, OverflowError, RecursionError) as error:
+        why = "its task's prompt and truth, and what its policy replied, are to be JSON-like"
+        raise InputError(f"episode {episode.id} cannot be stored ({error}): {why}") from error
     # with a checksum: else a flipped bit may be read as another episode; one a call, for threads cannot share one
     return _MAGIC + bytes([SCHEMA]) + zstandard.ZstdCompressor(level=3, write_checksum=True).compress(packed)
 

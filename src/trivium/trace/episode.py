@@ -44,6 +44,8 @@ class Task:
     def __post_init__(self) -> None:
         if not isinstance(self.id, str) or not isinstance(self.prompt, str) or not self.id:
             raise InputError(f"a task's id and prompt are text, not {self.id!r} and {self.prompt!r}")
+        if not isinstance(self.truth, dict) or not all(isinstance(name, str) for name in self.truth):
+            raise InputError(f"task {self.id}: its truth is a dict by names, as {{'answer': ...}}, not {self.truth!r:.80}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,8 @@ class Segment:
     ) -> Span:
         """Add tokens a policy sampled, one logprob and one version each (empty `logprobs`: a text-only policy)."""
         start = len(self.tokens)
+        if len(versions) != len(tokens):
+            raise LawError(f"a segment got {len(tokens)} tokens of {len(versions)} versions")
         for offset, version in enumerate(versions):
             self._version(start + offset, version)
         return self._extend(tokens, list(logprobs) or [NAN] * len(tokens), list(kept) or [1.0] * len(tokens), "sampled", "")

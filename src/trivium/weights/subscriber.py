@@ -60,7 +60,8 @@ class Subscriber:
             except Unreachable as failed:
                 error = failed
             time.sleep(min(every, max(0.0, end - time.monotonic())))
-        raise Unreachable(f"version {version} did not appear in {self.objects.url} within {seconds:g} s") from error
+        why = f": {error}" if error else ""
+        raise Unreachable(f"version {version} did not appear in {self.objects.url} within {seconds:g} s{why}") from error
 
     def deliver(self, receiver: Receiver, found: Weights | None = None) -> float | None:
         """`sync` (or take what a `wait` has `found`) and hand it over as `publish` does; the probe's largest gap, or None if
