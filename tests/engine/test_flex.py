@@ -23,7 +23,7 @@ def net(tiny_model) -> Network:
     return Network.load(tiny_model)
 
 
-def lives(net: Network, kernel) -> list[torch.Tensor]:
+def lives(net: Network, kernel, drawn: bool = False) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Three contexts over several steps: a shared prompt, one context that leaves it inside a page, long and short runs."""
     cache = Cache(net.config, slots=3, context=6 * PAGE, dtype=torch.float32)
     dice = random.Random(3)
@@ -32,22 +32,37 @@ def lives(net: Network, kernel) -> list[torch.Tensor]:
     leases, found = [], []
     for context in tokens:  # the first reads all, the others what they do not share
         leases.append(cache.lease(context, 3 * PAGE))
-        found.append(forward(net, cache, leases[-1:], [context[leases[-1].length :]], kernel))
+        found.append(forward(net, cache, leases[-1:], [context[leases[-1].length :]], kernel, drawn))
     for lengths in ((1, 1, 1), (1, 2 * PAGE + 30, 7), (1, 3, 40), (2, 2, 4), (1, 1, 1)):
         new = sorted((dice.choices(range(256), k=n) for n in lengths), key=len)
-        found.append(forward(net, cache, leases, new, kernel))
+        found.append(forward(net, cache, leases, new, kernel, drawn))
     return found
 
 
-def forward(net, cache, leases, tokens, kernel) -> torch.Tensor:
-    seen = Contexts(cache, leases, tokens, sum(len(new) < 5 for new in tokens), kernel)
+def forward(net, cache, leases, tokens, kernel, drawn) -> tuple[torch.Tensor, torch.Tensor]:
+    """Hidden states, of all tokens or (`drawn`) of those from which a next one is drawn, and where those stand: every token
+    of speakers, the last one of the second context, of other readers none."""
+    speakers = sum(len(new) < 5 for new in tokens)
+    drawing = [number < speakers or number == 1 for number in range(len(tokens))]
+    seen = Contexts(cache, leases, tokens, speakers, drawing, kernel)
+    at = seen.at
+    if not drawn:
+        seen.at = None
     with torch.inference_mode():
-        return net.hidden(torch.tensor([token for new in tokens for token in new]), seen.positions, seen)
+        return net.hidden(torch.tensor([token for new in tokens for token in new]), seen.positions, seen, seen.at), at
 
 
 def test_both_kernels_give_the_same_hidden_states(net):
-    for one, other in zip(lives(net, products), lives(net, flex), strict=True):
+    for (one, _), (other, _) in zip(lives(net, products), lives(net, flex), strict=True):
         assert torch.allclose(one, other, atol=2e-5)
+
+
+@pytest.mark.parametrize("kernel", [products, flex], ids=["products", "flex"])
+def test_who_is_drawn_from_alone_has_the_hidden_states_of_a_whole_pass(net, kernel):
+    whole, drawn = lives(net, products), lives(net, kernel, drawn=True)
+    assert [len(at) for _, at in whole] == [0, 1, 0, 3, 2, 4, 8, 3]  # of a reader that goes on alone: nothing
+    for (states, at), (few, _) in zip(whole, drawn, strict=True):
+        torch.testing.assert_close(few, states[at], rtol=0, atol=2e-5)
 
 
 def test_the_pages_listed_are_those_that_the_mask_lets_through(net):

@@ -14,7 +14,7 @@ import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, Gemma2Config, GptOssConfig, LlamaConfig, MistralConfig
+from transformers import AutoModelForCausalLM, Gemma2Config, GptOssConfig, LlamaConfig, MistralConfig, Qwen3MoeConfig
 
 from tests.train.house import config, network
 from trivium.errors import CorruptError, InputError, Unsupported
@@ -37,6 +37,27 @@ def test_packed_gives_what_transformers_gives_each_sequence_alone(made, tmp_path
         ours = net.logits(net.hidden(tokens, view.positions, view))
         alone = torch.cat([theirs(part[None]).logits[0] for part in tokens.split(view.lengths)])
     torch.testing.assert_close(ours, alone, rtol=1e-5, atol=1e-5)
+
+
+MIXTURE = Qwen3MoeConfig(**TINY, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, head_dim=16)
+
+
+@pytest.mark.parametrize("made", [config(), LlamaConfig(**TINY), MIXTURE], ids=["qwen3", "llama", "mixture"])
+@pytest.mark.parametrize("places", [[9, 2, 5, 5], []], ids=["some, one twice", "none"])
+def test_who_is_asked_for_alone_has_the_states_and_gradients_of_a_whole_pass(made, places):
+    net, view, tokens, at = Network(made, seed=1), Packed([6, 4]), torch.arange(10), torch.tensor(places, dtype=torch.int64)
+    computed = []
+    net.model.base_model.layers[-1].mlp.register_forward_hook(lambda mlp, args, out: computed.append(args[0].shape[1]))
+    torch.manual_seed(0)
+    upstream = torch.randn(len(at), 32)
+    found = []
+    for hidden in (net.hidden(tokens, view.positions, view)[at], net.hidden(tokens, view.positions, view, at)):
+        net.zero_grad(set_to_none=False)
+        (hidden * upstream).sum().backward()
+        found.append([hidden, *(weight.grad.clone() for weight in net.parameters() if weight.grad is not None)])
+    assert computed == [10, len(set(places))]
+    for whole, asked in zip(*found, strict=True):
+        torch.testing.assert_close(asked, whole, rtol=1e-4, atol=1e-4)
 
 
 def test_a_batch_is_a_run_of_each_row():

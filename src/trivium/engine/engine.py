@@ -202,18 +202,14 @@ class Engine:
         return readers, parts
 
     def _forward(self, batch: list[Request], parts: list[list[int]], speakers: int) -> None:
-        view = Contexts(self.cache, [request.lease for request in batch], parts, speakers)
+        drawing = [len(part) >= request.lacks for request, part in zip(batch, parts, strict=True)]
+        view = Contexts(self.cache, [request.lease for request in batch], parts, speakers, drawing)
         run = torch.tensor([token for part in parts for token in part], device=self.cache.device)
-        hidden = self.network.hidden(run, view.positions, view)
-        turns, rows, end = [], [], 0  # whose turn it is to draw, and where in the run
-        for number, (request, part) in enumerate(zip(batch, parts, strict=True)):
-            end += len(part)
-            if number < speakers or not request.lacks:
-                guesses = part[1:] if number < speakers else []
-                turns.append((request, guesses))
-                rows += range(end - len(guesses) - 1, end)
+        hidden = self.network.hidden(run, view.positions, view, view.at)
+        guesses = [part[1:] if number < speakers else [] for number, part in enumerate(parts)]
+        turns = [(request, guess) for request, guess, draws in zip(batch, guesses, drawing, strict=True) if draws]
         if turns:
-            self._draw(turns, hidden[rows])
+            self._draw(turns, hidden)
 
     def _draw(self, turns: list[tuple[Request, list[int]]], hidden: torch.Tensor) -> None:
         """A token for each request and another for each guess that came true; hidden [requests and guesses, width]."""

@@ -23,7 +23,9 @@ class Contexts:
     """A view (nn.View) of `leases`, each with some new tokens, the first `speakers` of them with few, in one page each;
     all in one run [N].
 
-    Extends the leases by those tokens; their keys and values are written layer by layer, before anyone looks.
+    Extends the leases by those tokens; their keys and values are written layer by layer, before anyone looks. `drawing` says
+    of each context whether a next token is drawn from it: the last layer is then computed for those alone, at the places
+    `at` int64 [M] of the run: every token of a speaker, the last of a reader.
     """
 
     def __init__(
@@ -32,10 +34,11 @@ class Contexts:
         leases: Sequence[Lease],
         tokens: Sequence[Sequence[int]],
         speakers: int = 0,
+        drawing: Sequence[bool] | None = None,
         kernel: ModuleType | None = None,
     ) -> None:
         kernel = kernel or (flex if cache.device.type == "cuda" else products)
-        self._cache = cache
+        self._cache, self._last = cache, len(cache.keys) - 1
         lengths = [len(new) for new in tokens]
         starts = [lease.length for lease in leases]
         self.positions = torch.from_numpy(_ranges(starts, lengths)).to(cache.device)
@@ -49,13 +52,26 @@ class Contexts:
         self._readers = [kernel.Reader(cache, lease, past) for lease, past in zip(leases[speakers:], pasts, strict=True)]
         ends = np.cumsum(lengths)[speakers:].tolist()
         self._runs = [slice(end - length, end) for end, length in zip(ends, lengths[speakers:], strict=True)]
+        self.at = None
+        if drawing is not None:
+            done = [
+                (lease, end) for lease, end, draws in zip(leases[speakers:], ends, drawing[speakers:], strict=True) if draws
+            ]
+            at = [*range(self._spoken), *(end - 1 for _, end in done)]
+            self.at = torch.tensor(at, dtype=torch.int64).to(cache.device)
+            rows += [row for lease, _ in done for row in _rows(lease, 1)]
+            self._draw = kernel.Speakers(cache, rows) if done else self._speak
 
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float) -> torch.Tensor:
         """q [1, H, N, D], k and v [1, Hkv, N, D] -> [1, N, H, D]."""
         keys, values = self._cache.keys[layer], self._cache.values[layer]
         keys[self._pages, :, self._places] = k[0].transpose(0, 1)
         values[self._pages, :, self._places] = v[0].transpose(0, 1)
-        out = torch.empty((q.shape[2], q.shape[1], q.shape[3]), dtype=q.dtype, device=q.device)
+        out = q.new_zeros(q.shape[2], q.shape[1], q.shape[3])
+        if self.at is not None and layer == self._last:
+            if self._draw:
+                out[self.at] = self._draw.attend(q[0][:, self.at].transpose(0, 1), keys, values, scaling)
+            return out[None]
         if self._speak:
             spoken = q[0, :, : self._spoken].transpose(0, 1)
             out[: self._spoken] = self._speak.attend(spoken, keys, values, scaling)

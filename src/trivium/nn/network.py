@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import shutil
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Protocol
 
@@ -27,6 +28,10 @@ from trivium.quiet import quiet
 _NO_MASK = {"full_attention": None}
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 _COPIED = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "chat_template*")
+
+
+_asked: ContextVar[tuple[torch.Tensor, int] | None] = ContextVar("asked", default=None)
+"""While a pass runs that is asked for some places only: which, ascending, and of how many."""
 
 
 class View(Protocol):
@@ -49,6 +54,19 @@ def _attention(module, q, k, v, mask, *, scaling, view=None, dropout=0.0, **extr
 
 
 AttentionInterface.register("trivium", _attention)
+
+
+def _gather(mlp, args):
+    """What goes into the last layer's MLP: nobody sees what it makes of the other places."""
+    return None if (asked := _asked.get()) is None else (args[0].index_select(1, asked[0]), *args[1:])
+
+
+def _spread(mlp, args, out):
+    """What comes out of it, back where it belongs, with zeros elsewhere."""
+    if (asked := _asked.get()) is None:
+        return None
+    at, length = asked
+    return out.new_zeros(1, length, out.shape[-1]).index_copy(1, at, out)
 
 
 class Network(torch.nn.Module):
@@ -103,6 +121,10 @@ class Network(torch.nn.Module):
         self.folder = folder
         self.loads = 0  # how often its weights were replaced: an engine asks
         self.eval()
+        last = getattr(model.base_model, "layers", [None])[-1]
+        if mlp := getattr(last, "mlp", None):
+            mlp.register_forward_pre_hook(_gather)
+            mlp.register_forward_hook(_spread)
         _check_forward(self)
 
     @property
@@ -114,19 +136,27 @@ class Network(torch.nn.Module):
         """The output projection, [vocabulary, d]."""
         return self.model.get_output_embeddings()
 
-    def hidden(self, tokens: torch.Tensor, positions: torch.Tensor, view: View) -> torch.Tensor:
-        """Final hidden states: tokens, positions int64 [N] or [B, n] -> [N, d] or [B, n, d]; [N] is a batch of one."""
-        flat = tokens.dim() == 1
-        if flat:
-            return self(tokens[None], positions[None], view)[0]
+    def hidden(self, tokens: torch.Tensor, positions: torch.Tensor, view: View, at: torch.Tensor | None = None) -> torch.Tensor:
+        """Final hidden states: tokens, positions int64 [N] or [B, n] -> [N, d] or [B, n, d]; [N] is a batch of one.
+
+        With `at` int64 [M], places of a run [N], only theirs: [M, d]. The last layer's MLP then runs for these alone.
+        """
+        if tokens.dim() == 1:
+            return self(tokens[None], positions[None], view, at)[0]
         return self(tokens, positions, view)
 
-    def forward(self, tokens: torch.Tensor, positions: torch.Tensor, view: View) -> torch.Tensor:
+    def forward(
+        self, tokens: torch.Tensor, positions: torch.Tensor, view: View, at: torch.Tensor | None = None
+    ) -> torch.Tensor:
         """`hidden` of a batch [B, n]; a method of this name because FSDP2 gathers weights around it."""
-        out = self.model.base_model(
-            input_ids=tokens, position_ids=positions, attention_mask=_NO_MASK, use_cache=False, view=view
-        )
-        return out.last_hidden_state
+        before = _asked.set(None if at is None else (at.unique(), tokens.shape[1]))
+        try:
+            out = self.model.base_model(
+                input_ids=tokens, position_ids=positions, attention_mask=_NO_MASK, use_cache=False, view=view
+            )
+        finally:
+            _asked.reset(before)
+        return out.last_hidden_state if at is None else out.last_hidden_state.index_select(1, at)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [..., d] -> logits [..., vocabulary], float32 (float64 in a float64 network). For a few tokens."""

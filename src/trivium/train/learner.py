@@ -205,8 +205,8 @@ class Learner:
         """Log-probability and entropy of each trained token, [M]."""
         view = Packed(micro.lengths, micro.shared)
         with torch.autocast(micro.tokens.device.type, torch.bfloat16, enabled=self.autocast):
-            hidden = network.hidden(micro.tokens, view.positions.to(micro.tokens.device), view)
-        logp, entropy = network.logprobs(hidden[micro.left], micro.tokens[micro.place], micro.temperature)
+            hidden = network.hidden(micro.tokens, view.positions.to(micro.tokens.device), view, micro.left)
+        logp, entropy = network.logprobs(hidden, micro.tokens[micro.place], micro.temperature)
         return logp[micro.of], entropy[micro.of]
 
     @torch.no_grad()
