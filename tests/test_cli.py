@@ -420,6 +420,15 @@ def test_an_evaluation_still_owed_is_made_with_the_weights_of_its_stage(capsys, 
         assert (copied / "results" / f"{name}.json").read_text() == (trained / "results" / f"{name}.json").read_text()
 
 
+def test_a_result_that_was_lost_is_made_again_with_the_weights_of_then(capsys, copied, trained):
+    lost = ("base", "sft", "sft_greedy", "expert")
+    for name in lost:
+        (copied / "results" / f"{name}.json").unlink()
+    assert told(capsys, "train", "search", "--out", copied, *TINY)[0] == 0
+    for name in lost:
+        assert (copied / "results" / f"{name}.json").read_text() == (trained / "results" / f"{name}.json").read_text()
+
+
 def test_a_dead_teacher_is_one_line(capsys, monkeypatch, tmp_path):
     from trivium.policy import endpoint
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from enum import Enum
 
 import pytest
 
@@ -34,6 +35,17 @@ def refuse(scene) -> str:
     raise ToolError("not today")
 
 
+class Kind(Enum):
+    person = "person"
+    place = "place"
+
+
+@tool
+def find(scene, kind: Kind) -> str:
+    """Find one."""
+    return kind.value
+
+
 def run(renderer, script, tools=(search_corpus, sleep, break_down, refuse, prune_chunks), window=Window(6000), **limits):
     harness = Harness(list(tools), window, "Go.", Limits(**{"tool_seconds": 0.2, **limits}), specs=False)
     return asyncio.run(harness.run(TASK, Scripted(script, renderer, "agent")))
@@ -49,6 +61,24 @@ def test_each_call_fails_alone_and_the_policy_is_told(renderer):
     text = renderer.decode(episode.agent.segments[0].tokens)
     assert all(f"Error: {error}" in text for error in errors[:5])
     assert len(episode.agent.calls[5].pieces) == 4 and episode.agent.stop.reason == "finished"
+
+
+def test_a_tool_that_says_no_without_a_word_has_failed_too(renderer):
+    @tool
+    def silent(scene) -> str:
+        """Says no."""
+        raise ToolError
+
+    episode = run(renderer, [call(("silent", {})), say("#1")], tools=[silent])
+    assert episode.agent.calls[0].error == "silent failed"
+    assert "Error: silent failed" in renderer.decode(episode.agent.segments[0].tokens)
+
+
+def test_what_an_argument_is_made_of_stands_in_its_schema():
+    schema = find.spec()["function"]["parameters"]
+    assert schema["properties"] == {"kind": {"$ref": "#/$defs/Kind"}}
+    assert schema["$defs"]["Kind"]["enum"] == ["person", "place"]
+    assert "$defs" not in refuse.spec()["function"]["parameters"]
 
 
 def test_calls_of_a_turn_run_at_once_and_enter_in_call_order(renderer):
@@ -111,6 +141,15 @@ def test_results_that_do_not_fit_are_left_out_and_can_be_found_again(renderer):
     assert second.pieces and not {p.source for p in first.pieces} & {p.source for p in second.pieces}
     for segment in episode.agent.segments:
         assert all(span.start <= window.budget - window.reply for span in segment.sampled())
+
+
+def test_a_turn_whose_prune_makes_room_for_its_results_is_not_the_last(renderer):
+    window = Window(700, soft=0.9, hard=1.0, reply=140)  # beside the error the view is over 700 before the prune, 579 after
+    many = ("search_corpus", {"query": " thing", "limit": 12})
+    episode = run(renderer, [call(many), call(keep("#1", "#2", "#3"), ("nope", {})), say("#1")], window=window)
+    before, after = episode.agent.segments
+    assert len(before.tokens) > window.budget > len(after.tokens) > window.budget - window.reply
+    assert episode.agent.stop.reason == "finished"
 
 
 def test_the_usage_line_counts_every_token_of_the_view(renderer):

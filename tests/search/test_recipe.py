@@ -35,6 +35,16 @@ def test_only_pruning_takes_a_tool_away(without):
     assert ("prune_chunks" in made.harness.prompt) == (without != "pruning")
 
 
+@pytest.mark.parametrize("without", ["nothing", "pruning"])
+def test_the_perfect_script_calls_no_tool_that_the_harness_lacks(without):
+    made = parts(without)
+    tasks = made.heldout_tasks
+    episodes = [asyncio.run(made.harness.run(task, made.expert)) for task in tasks]
+    calls = [call for episode in episodes for call in episode.agent.calls]
+    assert any(call.name == "prune_chunks" for call in calls) == (without == "nothing")
+    assert not any("no tool" in call.error for call in calls)
+
+
 def priced(made: Parts, **terms) -> SearchReward:
     return SearchReward(window=made.window, **terms)
 

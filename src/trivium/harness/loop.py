@@ -183,7 +183,7 @@ class _Life:
             async with asyncio.timeout(self.harness.limits.tool_seconds) as deadline:
                 outcome.result = await self.harness.tools[call.name](self._scene(outcome, in_view), call.arguments)
         except ToolError as error:
-            call.error = str(error)
+            call.error = str(error) or f"{call.name} failed"
         except TimeoutError as error:
             late = f"took longer than {self.harness.limits.tool_seconds:g} s"
             call.error = f"{call.name} {late if deadline.expired() else f'failed: TimeoutError: {error}'}"
@@ -265,7 +265,7 @@ class _Life:
             fits = total <= window.budget - window.reply + freed
             if fits or not self._leave_out(outcomes):
                 break
-        if not fits and total >= window.budget:
+        if not fits and total - freed >= window.budget:
             return False
         self._extend(results, line)
         return True

@@ -25,7 +25,9 @@ class Tool:
     def spec(self) -> dict[str, Any]:
         """The tool as the OpenAI API describes it to a model."""
         (_, components) = msgspec.json.schema_components([self.arguments])
-        schema = {k: v for k, v in components[self.arguments.__name__].items() if k != "title"}
+        schema = {k: v for k, v in components.pop(self.arguments.__name__).items() if k != "title"}
+        if components:  # what the arguments are made of
+            schema["$defs"] = components
         return {"type": "function", "function": {"name": self.name, "description": self.description, "parameters": schema}}
 
     async def __call__(self, scene: Scene, arguments: dict[str, Any]) -> Result:

@@ -111,8 +111,9 @@ def compare(
     _check_split(split, corpus)
     _check_files(json, out, plot)
     curves = histories(compare)  # first, for a torn one is known at once
+    made = provenance(compare)  # before hours of measuring, should it not be known
     numbers = claim(compare, Suite(tasks, corpus, split, hops), rollouts, no_prune, workers, Live)
-    numbers = {**provenance(compare), "corpus": corpus, "split": split, "hops": hops, **numbers}
+    numbers = {**made, "corpus": corpus, "split": split, "hops": hops, **numbers}
     show(numbers, Console())
     if json:
         write_text(Path(json), as_json(numbers))

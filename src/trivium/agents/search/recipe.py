@@ -334,7 +334,8 @@ class Parts:
     @cached_property
     def expert(self) -> Policy:
         """The perfect script on the held-out questions: the ceiling."""
-        return Scripted(Teacher(Imperfection.none()).script(self.heldout_tasks), self.renderer, name="expert")
+        perfect = replace(Imperfection.none(), prune=float("prune_chunks" in self.harness.tools))
+        return Scripted(Teacher(perfect).script(self.heldout_tasks), self.renderer, name="expert")
 
 
 def open_corpus(path: str, window: Window, progress: Callable[[int, int], None] | None = None) -> Corpus:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -52,11 +53,13 @@ def provenance(folders: Sequence[str]) -> Numbers:
 
 def _commit() -> str:
     """Of the source this runs from, with a + where files differ from it; "" where it is not in git."""
-    here = Path(__file__).parent
+    here = Path(__file__)
 
     def git(*words: str) -> str:
-        return subprocess.run(["git", "-C", str(here), *words], capture_output=True, text=True).stdout.strip()
+        return subprocess.run(["git", "-C", str(here.parent), *words], capture_output=True, text=True).stdout.strip()
 
+    if not shutil.which("git") or not git("ls-files", here.name):  # installed in somebody else's repository: not its commit
+        return ""
     return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "--untracked-files=no") else "")
 
 

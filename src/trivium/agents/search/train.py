@@ -96,23 +96,19 @@ class _Line:
         rank.barrier()
         self.store = Store(self.run.folder / "episodes.db")
         self.checkpoints = Checkpoints(self.run.folder / "checkpoints")
-        self.engine = Engine(
-            Network.load(self.parts.model),
-            renderer=self.parts.renderer,
-            slots=self.parts.slots,
-            context=self.parts.window.budget,
-        )
+        self.engine = self._engine(self.parts.model)
         self.probe = self.parts.renderer.opening([{"role": "user", "content": self.parts.train_tasks[0].prompt}])
 
     async def walk(self) -> None:
         stage, step = self._resume()
+        if self.recipe.sft_steps:
+            await self._evaluate("base", model=self.parts.model)
         if stage == "sft":
-            await self._evaluate("base")
             await self._warm_up(step)
             stage, step = "rl", 0
         self._keep_warm(step)
-        await self._evaluate("sft")
-        await self._evaluate("sft_greedy", greedy=True)
+        await self._evaluate("sft", model=self._warm)
+        await self._evaluate("sft_greedy", greedy=True, model=self._warm)
         await self._reinforce(step)
         await self._evaluate("rl")
         await self._evaluate("rl_greedy", greedy=True)
@@ -161,19 +157,24 @@ class _Line:
             self._save(learner, "rl", event.step, last=event.step == self.recipe.steps)
 
     async def _glance(self, step: int) -> None:
-        """A look at a few held-out tasks while training, sampled as in training."""
-        result, _ = await self._attempt(self.parts.heldout_tasks[:GLANCE], self.engine, self.parts.sampling, f"glance/{step}")
+        """A look at a few held-out tasks while training, sampled as in training; every rank takes one at least."""
+        tasks = self.parts.heldout_tasks[: max(GLANCE, self.rank.size)]
+        result, _ = await self._attempt(tasks, self.engine, self.parts.sampling, f"glance/{step}")
         if self.rank.first:
             self._log(Event("rl_eval", step, result.means()))
 
-    async def _evaluate(self, name: str, greedy: bool = False, policy: Policy | None = None) -> None:
-        """Attempt all held-out tasks once and keep the result; one that is kept already is not made again."""
+    async def _evaluate(
+        self, name: str, greedy: bool = False, policy: Policy | None = None, model: str | Path | None = None
+    ) -> None:
+        """Attempt all held-out tasks once and keep the result; one that is kept already is not made again. `model`: with
+        these weights, which the run's own engine may be past when a result was lost."""
         path = self.run.result(name)
         if any(self.rank.gather(path.exists())) or (name == "expert" and policy is None):
             return
+        policy = policy or (self._engine(model) if model else self.engine)
         sampling = Sampling(temperature=0.0, max_tokens=self.parts.window.reply) if greedy else self.parts.sampling
         self.watcher.stage(f"evaluate {name}", len(self.rank.share(self.parts.heldout_tasks)))
-        result, episodes = await self._attempt(self.parts.heldout_tasks, policy or self.engine, sampling, f"eval/{name}", True)
+        result, episodes = await self._attempt(self.parts.heldout_tasks, policy, sampling, f"eval/{name}", True)
         scores = await score(episodes, judge := self.parts.judge)
         self.store.write(episodes, opinions(episodes, scores, judge))
         if self.rank.first:
@@ -189,6 +190,10 @@ class _Line:
         )  # fmt: skip
         self.engine.clear()  # what comes next begins as it would in a resumed run
         return Result.merge(self.rank.gather(part)), episodes
+
+    def _engine(self, model: str | Path) -> Engine:
+        parts = self.parts
+        return Engine(Network.load(model), renderer=parts.renderer, slots=parts.slots, context=parts.window.budget)
 
     @property
     def _warm(self) -> Path:
