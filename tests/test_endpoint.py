@@ -20,7 +20,7 @@ from trivium.agents.search.train import train
 from trivium.errors import CorruptError, InputError, PolicyError, Unsupported
 from trivium.harness import Harness, Window, prune_chunks, refuse_silence
 from trivium.nn import Network
-from trivium.policy import Endpoint, endpoint
+from trivium.policy import Endpoint, View, endpoint
 from trivium.trace import Prune, Sampling, rows
 from trivium.trace.codec import decode, encode
 from trivium.train import CISPO, SFT, Batch, Group, Learner
@@ -226,7 +226,15 @@ def test_a_try_without_an_answer_may_have_been_paid(renderer):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         policy = Endpoint(f"http://127.0.0.1:{silent.getsockname()[1]}/v1", "m", renderer, timeout=0.2, retries=1)
         (episode,) = attempt(policy)
-    assert episode.agent.stop.reason == "policy" and policy.spent == 2 * (policy.spent // 2) > 2 * Sampling().max_tokens
+        most = policy.spent // 2
+        poor = Endpoint(policy.base_url, "m", renderer, timeout=0.2, max_spend=most * 3 // 2)
+        attempt(poor)
+        view = View([1] * 20, [{"role": "user", "content": "Go."}], (), (0,))
+        with pytest.raises(TimeoutError):
+            asyncio.run(asyncio.wait_for((hasty := Endpoint(policy.base_url, "m", renderer)).speak(view, Sampling()), 0.2))
+    assert episode.agent.stop.reason == "policy" and policy.spent == 2 * most > 2 * Sampling().max_tokens
+    assert poor.exhausted and poor.spent == most  # a second try is not paid for
+    assert hasty.spent == 20 + Sampling().max_tokens
 
 
 def test_no_more_episodes_are_begun_than_there_are_tokens_for(renderer, tmp_path):

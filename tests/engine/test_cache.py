@@ -7,6 +7,7 @@ import random
 
 import pytest
 import torch
+from transformers import GPTNeoXConfig
 
 from trivium.engine import Engine
 from trivium.engine.cache import PAGE, WORTH, Cache
@@ -143,6 +144,13 @@ def test_random_lives_under_memory_pressure_agree_with_the_learner(net, renderer
     assert engine.cache.evicted > 0 and engine.cache.reused > 0
     assert not engine.cache.leased.any() and engine.cache._promised == 0
     whole(engine.cache)
+
+
+def test_a_model_whose_config_names_no_key_heads_has_one_for_each(renderer):
+    tiny = dict(vocab_size=300, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2)
+    speaker = Engine(Network(GPTNeoXConfig(**tiny, max_position_embeddings=256)), renderer=renderer, slots=2, context=200)
+    assert speaker.cache.group == 1
+    assert len(asyncio.run(speaker.speak(View([1, 2, 3], (), (), (0,)), Sampling(max_tokens=4))).tokens) > 0
 
 
 def test_a_memory_smaller_than_one_context_is_refused(net, renderer):

@@ -14,7 +14,16 @@ import pytest
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, Gemma2Config, GptOssConfig, LlamaConfig, MistralConfig, Qwen3MoeConfig
+from transformers import (
+    AutoModelForCausalLM,
+    DeepseekV3Config,
+    DogeConfig,
+    Gemma2Config,
+    GptOssConfig,
+    LlamaConfig,
+    MistralConfig,
+    Qwen3MoeConfig,
+)
 
 from tests.train.house import config, network
 from trivium.errors import CorruptError, InputError, Unsupported
@@ -198,6 +207,12 @@ def test_a_full_disk_is_an_oserror_and_leaves_no_folder(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
+LATENT = DeepseekV3Config(
+    **TINY, n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1, moe_intermediate_size=8, q_lora_rank=8,
+    kv_lora_rank=8, qk_rope_head_dim=8, qk_nope_head_dim=8, v_head_dim=8,
+)  # fmt: skip
+
+
 def test_no_network_there(tmp_path):
     with pytest.raises(InputError, match="no config.json"):
         Network.load(tmp_path)
@@ -210,12 +225,20 @@ def test_no_network_there(tmp_path):
         (config(layer_types=["full_attention", "linear_attention"]), "linear_attention"),
         (Gemma2Config(**TINY, head_dim=16, layer_types=["full_attention"] * 2), "softcap"),
         (GptOssConfig(**TINY, head_dim=16, num_local_experts=2, layer_types=["full_attention"] * 2), "s_aux"),
+        (DogeConfig(**TINY), "weighs its keys"),
+        (LATENT, r"\[8, 16\] numbers a head"),
     ],
-    ids=["sliding", "linear", "softcap", "sinks"],
+    ids=["sliding", "linear", "softcap", "sinks", "bias", "latent"],
 )
 def test_what_is_refused_by_name(made, named):
     with pytest.raises(Unsupported, match=named):
         Network(made)
+
+
+def test_places_are_asked_for_in_a_run():
+    tokens = torch.arange(12).view(2, 6)
+    with pytest.raises(InputError, match="in one run of tokens"):
+        network().hidden(tokens, tokens, Packed([6]), torch.tensor([1]))
 
 
 def test_a_forward_without_a_view_is_refused():

@@ -35,8 +35,8 @@ class Said(torch.nn.Module):
     def head(self) -> SimpleNamespace:
         return SimpleNamespace(weight=self.new)
 
-    def hidden(self, tokens, positions, view):
-        return tokens[:, None].double()
+    def hidden(self, tokens, positions, view, at):
+        return tokens[at, None].double()
 
     def logprobs(self, hidden, targets, temperature):
         return self.new[targets - FIRST], torch.zeros(len(targets))

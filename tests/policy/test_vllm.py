@@ -304,6 +304,7 @@ def test_a_torn_load_is_refused_and_the_next_one_heals_it(serve, renderer, state
     with pytest.raises(PolicyError, match=f"{server.url} did not do trivium_load: OSError: the disk is gone"):
         policy.load(states[1], 8)
     assert not server.paused and server.label == "8?"
+    assert Vllm(server.url, renderer=renderer).version == -1  # who comes now finds weights that nobody published
     monkeypatch.undo()
     policy.load(states[1], 8)
     assert server.label == "8"

@@ -74,7 +74,7 @@ def test_rejection_sampling_learns_from_the_best_alone():
     net, other = network(dtype=torch.float32), network(dtype=torch.float32)
     good, bad, worse = (episode(f"t/{sample}", random.Random(sample)) for sample in range(3))
     record(net, [good, bad, worse])
-    learner(net, RFT()).learn(Batch([Group("t", [good, bad], [1.0, 0.0])]))
+    learner(net, RFT()).learn(Batch([Group("t", [good, bad], np.array([1.0, 0.0]))]))  # rewards in an array are rewards
     learner(other, RFT()).learn(Batch([Group("t", [good, worse], [1.0, 0.3])]))
     (alone,), metrics = gradients(learner(network(), RFT()), Batch([Group("t", [good, bad], [1.0, 0.0])]))
     (imitated,), _ = gradients(learner(network(), SFT()), Batch([Group("t", [good], [1.0])]))

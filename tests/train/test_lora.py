@@ -161,3 +161,10 @@ def test_adapters_that_cannot_learn_are_refused():
     lora(net)
     with pytest.raises(InputError, match=r"lora\(\) comes before Learner\(\)"):
         one.learn(batch())
+
+
+def test_a_plain_copy_still_has_its_tokenizers_folder(tiny_model, tmp_path):
+    lora(Network.load(tiny_model)).plain().save(tmp_path / "net")
+    assert {file.name for file in (tmp_path / "net").glob("tokenizer*")} == {
+        file.name for file in tiny_model.glob("tokenizer*")
+    }

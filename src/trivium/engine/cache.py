@@ -106,8 +106,9 @@ class Cache:
         head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self.context, self.dtype, self.device = context, dtype, device
         self.size = -(-(tokens or slots * context) // PAGE) + 2 * slots  # each context leaves two pages half full
-        self.group = config.num_attention_heads // config.num_key_value_heads  # query heads that share keys
-        shape = (self.size, config.num_key_value_heads, PAGE, head)
+        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
+        self.group = config.num_attention_heads // heads  # query heads that share keys
+        shape = (self.size, heads, PAGE, head)
         self.keys = [_zeros(shape, dtype, device) for _ in range(config.num_hidden_layers)]
         self.values = [_zeros(shape, dtype, device) for _ in range(config.num_hidden_layers)]
         self.leased = np.zeros(slots, bool)

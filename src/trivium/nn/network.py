@@ -42,10 +42,12 @@ class View(Protocol):
         ...
 
 
-def _attention(module, q, k, v, mask, *, scaling, view=None, dropout=0.0, **extra):
+def _attention(module, q, k, v, attention_mask, *, scaling, view=None, dropout=0.0, **extra):
     """The one function behind "trivium": everything a view cannot honour is an error (law 7)."""
     if view is None:
         raise Unsupported("a Network runs under a view (Packed, or the engine's cache): call hidden(), not the model")
+    if attention_mask is not None:
+        raise Unsupported(f"{type(module).__name__} masks or weighs its keys; a Network's view alone says what is seen")
     wanted = [name for name in ("sliding_window", "softcap", "s_aux") if extra.get(name) is not None]
     if wanted or dropout:
         what = wanted[0] if wanted else "dropout"
@@ -65,6 +67,8 @@ def _spread(mlp, args, out):
     """What comes out of it, back where it belongs, with zeros elsewhere."""
     if (asked := _asked.get()) is None:
         return None
+    if not isinstance(out, torch.Tensor):
+        raise Unsupported(f"{type(mlp).__name__} gives more than hidden states, which a Network has no use for")
     at, length = asked
     return out.new_zeros(1, length, out.shape[-1]).index_copy(1, at, out)
 
@@ -141,6 +145,8 @@ class Network(torch.nn.Module):
 
         With `at` int64 [M], places of a run [N], only theirs: [M, d]. The last layer's MLP then runs for these alone.
         """
+        if at is not None and tokens.dim() != 1:
+            raise InputError("places are asked for in one run of tokens [N], not in a batch of rows")
         if tokens.dim() == 1:
             return self(tokens[None], positions[None], view, at)[0]
         return self(tokens, positions, view)
@@ -190,6 +196,7 @@ class Network(torch.nn.Module):
             return copy.deepcopy(self)
         network = Network(self.config, dtype=self.head.weight.dtype).to(self.head.weight.device)
         network.load_state(self.state())
+        network.folder = self.folder
         return network
 
     def _own(self) -> dict[str, torch.Tensor]:
@@ -288,14 +295,21 @@ def _check_layers(config: PretrainedConfig) -> None:
 
 @torch.no_grad()
 def _check_forward(network: Network) -> None:
-    """On four tokens: every layer attends through our view, and our head is the model's (no soft cap, scale, bias)."""
+    """On four tokens: every layer attends through our view, with heads of one width; who is asked for alone has the states of
+    a whole pass; and our head is the model's (no soft cap, scale, bias)."""
     device = network.head.weight.device
     tokens, view = torch.arange(4, device=device), _Counting([4])
     positions = view.positions.to(device)
-    ours = network.logits(network.hidden(tokens, positions, view))
+    hidden = network.hidden(tokens, positions, view)
+    ours = network.logits(hidden)
     kind, layers = network.config.model_type, network.config.num_hidden_layers
     if view.calls != list(range(layers)):
         raise Unsupported(f"{kind} has {layers} layers, of which {len(view.calls)} attend through trivium's attention")
+    if len(view.widths) > 1:
+        raise Unsupported(f"{kind} has queries, keys and values of {sorted(view.widths)} numbers a head, and not of one width")
+    last = network.hidden(tokens, positions, Packed([4]), tokens[3:])
+    if not torch.allclose(last, hidden[3:], rtol=1e-2, atol=1e-3, equal_nan=True):
+        raise Unsupported(f"{kind} mixes tokens beside its attention; a Network computes some of them without the others")
     theirs = network.model(
         input_ids=tokens[None], position_ids=positions[None], attention_mask=_NO_MASK, use_cache=False, view=Packed([4])
     ).logits[0]
@@ -306,12 +320,14 @@ def _check_forward(network: Network) -> None:
 
 
 class _Counting(Packed):
-    """Packed, keeping the order in which layers attended."""
+    """Packed, keeping the order in which layers attended, and how wide their heads are."""
 
     def __init__(self, lengths: list[int]) -> None:
         super().__init__(lengths)
         self.calls: list[int] = []
+        self.widths: set[int] = set()
 
     def attend(self, layer, q, k, v, scaling):
         self.calls.append(layer)
+        self.widths |= {x.shape[-1] for x in (q, k, v)}
         return super().attend(layer, q, k, v, scaling)

@@ -64,10 +64,17 @@ class Endpoint:
         for attempt in range(self.retries + 1):
             try:
                 return self._reply(await self._ask(client, view, sampling), view)
+            except asyncio.CancelledError:  # the server goes on, and bills
+                self.spent += most
+                raise
             except Exception as error:  # the SDK's tree of errors moved between its versions; we read only `status_code`
                 self.spent += most if type(error).__name__ == "APITimeoutError" else 0
                 if not _passing(error) or attempt == self.retries:
                     raise PolicyError(f"{self.name} at {self.base_url}: {error}") from error
+                if self.spent + self._promised > self.max_spend:
+                    self.exhausted = True
+                    cap = f"the spending cap of {self.max_spend:,} tokens is reached"
+                    raise PolicyError(f"{self.name}: {cap}: {error}") from error
                 await asyncio.sleep(WAIT * 2**attempt * (1 + random.random() / 4))
         raise AssertionError("unreachable")
 

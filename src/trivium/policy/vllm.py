@@ -262,7 +262,7 @@ class Vllm:
             return 0
         if not label.rstrip("?").isdecimal():
             raise PolicyError(f"vLLM at {self.url} calls its weights {label!r}, which is no version; start it anew")
-        return int(label.rstrip("?"))
+        return -1 if label.endswith("?") else int(label)  # somebody's load was torn: nobody published these
 
     def _label(self, label: str) -> None:
         self._control("/update_weight_version", {"new_version": label})

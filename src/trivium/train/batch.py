@@ -109,7 +109,7 @@ def lessons(batch: Batch, algorithm: Algorithm, policies: Collection[str]) -> tu
     """
     found, dropped = [], 0
     for number, group in enumerate(batch.groups):
-        if algorithm.samples and np.ptp(group.rewards or [0.0]) < EQUAL:
+        if algorithm.samples and np.ptp([*group.rewards] or [0.0]) < EQUAL:
             dropped += 1
             continue
         for episode, advantage in zip(group.episodes, _credit(algorithm, group), strict=True):
