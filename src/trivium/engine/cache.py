@@ -109,7 +109,7 @@ class Cache:
         heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
         self.group = config.num_attention_heads // heads  # query heads that share keys
         shape = (self.size, heads, PAGE, head)
-        self.keys = [_zeros(shape, dtype, device) for _ in range(config.num_hidden_layers)]
+        self.keys = [_zeros(shape, dtype, device, turned=True) for _ in range(config.num_hidden_layers)]
         self.values = [_zeros(shape, dtype, device) for _ in range(config.num_hidden_layers)]
         self.leased = np.zeros(slots, bool)
         self.reused = 0
@@ -279,11 +279,13 @@ def _writable(page: Page, count: int) -> bool:
     return count == len(page.tokens) < PAGE and not page.open and page.parent is not None
 
 
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """On a CPU zeros whose memory the system gives when it is first written (torch.zeros writes all of it at once); elsewhere
-    the same shape with a head's pages behind each other, as FlexAttention reads them."""
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, turned: bool = False) -> torch.Tensor:
+    """On a CPU zeros whose memory the system gives when it is first written (torch.zeros writes all of it at once), if
+    `turned` with a page's tokens behind each other, number by number; elsewhere the same shape with a head's pages behind
+    each other, as FlexAttention reads them."""
+    pages, heads, page, head = shape
     if device.type != "cpu":
-        pages, heads, *rest = shape
-        return torch.zeros((heads, pages, *rest), dtype=dtype, device=device).transpose(0, 1)
+        return torch.zeros((heads, pages, page, head), dtype=dtype, device=device).transpose(0, 1)
     size = int(np.prod(shape)) * dtype.itemsize
-    return torch.from_numpy(np.zeros(size, np.uint8)).view(dtype).view(shape)
+    flat = torch.from_numpy(np.zeros(size, np.uint8)).view(dtype)
+    return flat.view(pages, heads, head, page).transpose(2, 3) if turned else flat.view(shape)
