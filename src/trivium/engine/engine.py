@@ -28,6 +28,7 @@ from trivium.trace import Sampling
 _TOKENS = 1024  # read in one forward pass: what fits the caches of a small machine
 _ROWS = 256  # whose logits over the vocabulary are in memory at once
 _GUESSES = 7  # tokens of a reply that one pass checks beyond the one it computes
+_KEPT = 31 << 20  # bytes: nearly the largest block (32 MiB) from whose size glibc's malloc learns
 
 
 class Engine:
@@ -67,6 +68,7 @@ class Engine:
             raise InputError(f"a memory of {memory} tokens does not hold one context of {context}")
         self.slots = slots
         self.cache = Cache(self.network.config, slots, context, weight.dtype, memory, weight.device)
+        torch.empty(_KEPT, dtype=torch.uint8)  # freed at once: from then on malloc keeps what a pass frees for the next one
         self._waiting: list[Request] = []
         self._running: list[Request] = []
         self._driver: asyncio.Task | None = None
