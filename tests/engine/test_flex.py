@@ -11,7 +11,7 @@ from torch.nn.attention.flex_attention import create_block_mask
 
 from trivium.engine import Engine, flex, products, view
 from trivium.engine.cache import PAGE, Cache
-from trivium.engine.flex import block_mask
+from trivium.engine.flex import block_mask, tables
 from trivium.engine.view import Contexts
 from trivium.nn import Network
 from trivium.policy import View
@@ -72,7 +72,7 @@ def test_the_pages_listed_are_those_that_the_mask_lets_through(net):
     for lease, n in zip(leases, (1, 2), strict=True):
         cache.extend(lease, (prompt + [n])[lease.length :])
     at = torch.tensor([[lease.length - 1] for lease in leases])
-    ours = block_mask(cache, leases, at)
+    ours = block_mask(tables(cache, leases, at))
     asked = create_block_mask(ours.mask_mod, 2, None, 1, cache.size * PAGE, device="cpu", BLOCK_SIZE=(128, PAGE))
     assert torch.equal(ours.to_dense().bool(), asked.to_dense().bool())
     assert ours.full_kv_num_blocks.flatten().tolist() == [1, 1]

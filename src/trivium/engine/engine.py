@@ -17,6 +17,7 @@ import torch
 
 from trivium.engine.cache import WORTH, Cache
 from trivium.engine.drafts import Drafts
+from trivium.engine.graphs import Graphs
 from trivium.engine.request import Request
 from trivium.engine.sample import sample
 from trivium.engine.view import Contexts
@@ -68,6 +69,7 @@ class Engine:
             raise InputError(f"a memory of {memory} tokens does not hold one context of {context}")
         self.slots = slots
         self.cache = Cache(self.network.config, slots, context, weight.dtype, memory, weight.device)
+        self._graphs = Graphs(self.network, self.cache) if weight.device.type == "cuda" else None
         torch.empty(_KEPT, dtype=torch.uint8)  # freed at once: from then on malloc keeps what a pass frees for the next one
         self._waiting: list[Request] = []
         self._running: list[Request] = []
@@ -207,7 +209,10 @@ class Engine:
         drawing = [len(part) >= request.lacks for request, part in zip(batch, parts, strict=True)]
         view = Contexts(self.cache, [request.lease for request in batch], parts, speakers, drawing)
         run = torch.tensor([token for part in parts for token in part], device=self.cache.device)
-        hidden = self.network.hidden(run, view.positions, view, view.at)
+        if self._graphs and speakers == len(batch):
+            hidden = self._graphs.hidden(run, view)
+        else:
+            hidden = self.network.hidden(run, view.positions, view, view.at)
         guesses = [part[1:] if number < speakers else [] for number, part in enumerate(parts)]
         turns = [(request, guess) for request, guess, draws in zip(batch, guesses, drawing, strict=True) if draws]
         if turns:

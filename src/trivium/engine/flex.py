@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache as once
+from typing import NamedTuple
 
 import torch
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
@@ -18,11 +19,34 @@ from trivium.engine.cache import PAGE, Cache, Lease, Row
 _QUERIES = 128  # of a block
 
 
+class Tables(NamedTuple):
+    """What n queries of B contexts see of all P pages, on the cache's device. As FlexAttention has its lists: how many pages,
+    int32 [B, 1, blocks of queries], and they first, [B, 1, blocks, P]; those that it masks, and those that all queries see whole."""
+
+    count: torch.Tensor  # int64 [B, P]: how many of a page's tokens count
+    start: torch.Tensor  # int64 [B, P]: the position of its first
+    at: torch.Tensor  # int64 [B, n]: positions of the queries
+    some: torch.Tensor
+    some_pages: torch.Tensor
+    whole: torch.Tensor
+    whole_pages: torch.Tensor
+
+
 class Speakers:
     """B queries, each with pages of its own."""
 
     def __init__(self, cache: Cache, seen: Sequence[Row]) -> None:
-        self._mask = block_mask(cache, seen, torch.tensor([[sum(row.counts) - 1] for row in seen]))
+        self._take(tables(cache, seen, torch.tensor([[sum(row.counts) - 1] for row in seen])))
+
+    @classmethod
+    def over(cls, tables: Tables) -> Speakers:
+        """Of queries whose tables are there, and may be changed in place."""
+        self = cls.__new__(cls)
+        self._take(tables)
+        return self
+
+    def _take(self, tables: Tables) -> None:
+        self.tables, self._mask = tables, block_mask(tables)
 
     def attend(self, q: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scaling: float) -> torch.Tensor:
         """q [B, H, D] -> [B, H, D]."""
@@ -34,15 +58,15 @@ class Reader:
 
     def __init__(self, cache: Cache, lease: Lease, past: Sequence[tuple[int, int]]) -> None:
         begin = sum(count for _, count in past)
-        self._mask = block_mask(cache, [lease], torch.arange(begin, lease.length)[None])
+        self._mask = block_mask(tables(cache, [lease], torch.arange(begin, lease.length)[None]))
 
     def attend(self, q, k, v, keys, values, scaling: float) -> torch.Tensor:
         """q [1, H, n, D] over the context's pages, where k and v stand already -> [n, H, D]."""
         return _attend(q, keys, values, self._mask, scaling)[0].transpose(0, 1)
 
 
-def block_mask(cache: Cache, leases: Sequence[Lease | Row], at: torch.Tensor) -> BlockMask:
-    """What queries at the positions `at` int64 [B, n] of their contexts see of all pages."""
+def tables(cache: Cache, leases: Sequence[Lease | Row], at: torch.Tensor) -> Tables:
+    """For queries at the positions `at` int64 [B, n] of their contexts."""
     count = torch.zeros(len(leases), cache.size, dtype=torch.int64)
     start = torch.zeros(len(leases), cache.size, dtype=torch.int64)
     for row, lease in enumerate(leases):
@@ -50,15 +74,19 @@ def block_mask(cache: Cache, leases: Sequence[Lease | Row], at: torch.Tensor) ->
         count[row, lease.numbers], start[row, lease.numbers] = counts, counts.cumsum(0) - counts
     whole = (count == PAGE) & (start + PAGE - 1 <= at.amin(1, keepdim=True))  # every query sees all of it: nothing to mask
     some = (count > 0) & ~whole
-    count, start, at = (x.to(cache.device) for x in (count, start, at))
+    lists = (each for pages in (some, whole) for each in _listed(pages, -(-at.shape[1] // _QUERIES)))
+    return Tables(*(each.to(cache.device) for each in (count, start, at, *lists)))
+
+
+def block_mask(tables: Tables) -> BlockMask:
+    """The tables as FlexAttention takes them. It reads them where they stand, whenever it is asked."""
+    count, start, at, *lists = tables
 
     def seen(row, head, query, key):
         page, place = key // PAGE, key % PAGE
         return (place < count[row, page]) & (start[row, page] + place <= at[row, query])
 
-    blocks = -(-at.shape[1] // _QUERIES)
-    lists = [x.to(cache.device) for pages in (some, whole) for x in _listed(pages, blocks)]
-    lengths = (at.shape[1], cache.size * PAGE)
+    lengths = (at.shape[1], count.shape[1] * PAGE)
     return BlockMask.from_kv_blocks(
         *lists, BLOCK_SIZE=(_QUERIES, PAGE), mask_mod=seen, seq_lengths=lengths, compute_q_blocks=False
     )

@@ -46,9 +46,9 @@ class Contexts:
         pasts = [list(zip(lease.numbers, lease.counts, strict=True)) for lease in leases[speakers:]]
         where = [cache.extend(lease, new) for lease, new in zip(leases, tokens, strict=True)]
         places = (torch.tensor(list(chain.from_iterable(x))).to(cache.device) for x in zip(*where, strict=True))
-        self._pages, self._places = places
+        self.pages, self.places = places
         rows = [row for lease, n in zip(leases[:speakers], lengths, strict=False) for row in _rows(lease, n)]
-        self._speak = kernel.Speakers(cache, rows) if rows else None
+        self.speakers = kernel.Speakers(cache, rows) if rows else None
         self._readers = [kernel.Reader(cache, lease, past) for lease, past in zip(leases[speakers:], pasts, strict=True)]
         ends = np.cumsum(lengths)[speakers:].tolist()
         self._runs = [slice(end - length, end) for end, length in zip(ends, lengths[speakers:], strict=True)]
@@ -60,24 +60,32 @@ class Contexts:
             at = [*range(self._spoken), *(end - 1 for _, end in done)]
             self.at = torch.tensor(at, dtype=torch.int64).to(cache.device)
             rows += [row for lease, _ in done for row in _rows(lease, 1)]
-            self._draw = kernel.Speakers(cache, rows) if done else self._speak
+            self._draw = kernel.Speakers(cache, rows) if done else self.speakers
 
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float) -> torch.Tensor:
         """q [1, H, N, D], k and v [1, Hkv, N, D] -> [1, N, H, D]."""
-        keys, values = self._cache.keys[layer], self._cache.values[layer]
-        keys[self._pages, :, self._places] = k[0].transpose(0, 1)
-        values[self._pages, :, self._places] = v[0].transpose(0, 1)
+        keys, values = write(self._cache, layer, self.pages, self.places, k, v)
         out = q.new_zeros(q.shape[2], q.shape[1], q.shape[3])
         if self.at is not None and layer == self._last:
             if self._draw:
                 out[self.at] = self._draw.attend(q[0][:, self.at].transpose(0, 1), keys, values, scaling)
             return out[None]
-        if self._speak:
+        if self.speakers:
             spoken = q[0, :, : self._spoken].transpose(0, 1)
-            out[: self._spoken] = self._speak.attend(spoken, keys, values, scaling)
+            out[: self._spoken] = self.speakers.attend(spoken, keys, values, scaling)
         for reader, run in zip(self._readers, self._runs, strict=True):
             out[run] = reader.attend(q[:, :, run], k[:, :, run], v[:, :, run], keys, values, scaling)
         return out[None]
+
+
+def write(
+    cache: Cache, layer: int, pages: torch.Tensor, places: torch.Tensor, k: torch.Tensor, v: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """k and v [1, Hkv, N, D] into the pages and their places, int64 [N] each -> all of the layer's keys and values."""
+    keys, values = cache.keys[layer], cache.values[layer]
+    keys[pages, :, places] = k[0].transpose(0, 1)
+    values[pages, :, places] = v[0].transpose(0, 1)
+    return keys, values
 
 
 def _rows(lease: Lease, new: int) -> list[Row]:
