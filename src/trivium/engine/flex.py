@@ -20,15 +20,15 @@ _QUERIES = 128  # of a block
 
 
 class Tables(NamedTuple):
-    """What n queries of B contexts see of all P pages, on the cache's device. As FlexAttention has its lists: how many pages,
-    int32 [B, 1, blocks of queries], and they first, [B, 1, blocks, P]; those that it masks, and those that all queries see whole."""
+    """What n queries of B contexts see of all P pages, on the cache's device. Lists are as FlexAttention has them: how many
+    pages, int32 [B, 1, blocks of queries], and they first, [B, 1, blocks, P]."""
 
     count: torch.Tensor  # int64 [B, P]: how many of a page's tokens count
     start: torch.Tensor  # int64 [B, P]: the position of its first
     at: torch.Tensor  # int64 [B, n]: positions of the queries
-    some: torch.Tensor
+    some: torch.Tensor  # how many pages it must mask
     some_pages: torch.Tensor
-    whole: torch.Tensor
+    whole: torch.Tensor  # how many all queries see whole
     whole_pages: torch.Tensor
 
 
