@@ -72,6 +72,16 @@ def test_a_worker_that_never_begins_is_noticed_soon(tmp_path):
     assert done.returncode and "died" in done.stderr
 
 
+def test_a_worker_that_hangs_before_it_begins_is_not_waited_for_for_ever(tmp_path):
+    (tmp_path / "main.py").write_text(
+        "import time\nfrom datetime import timedelta\nfrom trivium.fleet import launch, local\n"
+        "if __name__ != '__main__': time.sleep(60)\n"
+        "local._DEADLINE = timedelta(seconds=0.2)\nlaunch(print, 2)\n"
+    )
+    done = subprocess.run([sys.executable, str(tmp_path / "main.py")], capture_output=True, text=True, timeout=50)
+    assert done.returncode and "did not begin in 0:00:00.2" in done.stderr
+
+
 def test_no_worker_is_refused():
     with pytest.raises(InputError, match="a worker at least"):
         launch(_other_dies, 0)

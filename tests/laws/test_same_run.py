@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -38,6 +36,25 @@ def end(out: Path) -> dict:
     return {"weights": Network.load(out / "model").digest(), "events": events, "summary": (out / "summary.json").read_text()}
 
 
+def killed_at(kind: str, step: int, out: Path, *extra: str) -> None:
+    """The run begun, and killed -9 after it told of this step; also when it never does, for it would slow all other tests."""
+    process = subprocess.Popen(command(out, *extra), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        _wait_for(out / "metrics.jsonl", kind, step, process)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _wait_for(path: Path, kind: str, step: int, process: subprocess.Popen) -> None:
+    for _ in range(6000):
+        if path.exists() and f'"kind": "{kind}", "step": {step}' in path.read_text():
+            return
+        assert process.poll() is None, f"the run ended before {kind} {step}"
+        time.sleep(0.1)
+    raise AssertionError(f"no {kind} {step} in ten minutes")
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> dict:
     return finished(tmp_path_factory.mktemp("a") / "run")
@@ -47,10 +64,7 @@ def test_one_seed_gives_one_run_and_a_kill_does_not_change_it(tmp_path, undistur
     """Killed twice, while warming up and while reinforcing, wherever that hits; the third try runs to the end."""
     out = tmp_path / "run"
     for kind, step in (("sft", 11), ("rl", 11)):
-        process = subprocess.Popen(command(out), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-        _wait_for(out / "metrics.jsonl", kind, step, process)
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
+        killed_at(kind, step, out)
     assert finished(out) == undisturbed
 
 
@@ -62,18 +76,6 @@ def test_nor_does_a_kill_change_one_that_trains_adapters(tmp_path):
     pytest.importorskip("peft", reason="LoRA needs peft: pip install peft")
     less = "--lora 4 --warmup 16 --steps 2 --eval-tasks 1 --workers 1".split()
     killed, alone = tmp_path / "killed", tmp_path / "alone"
-    process = subprocess.Popen(command(killed, *less), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    _wait_for(killed / "metrics.jsonl", "sft", 11, process)
-    process.kill()
-    process.wait()
+    killed_at("sft", 11, killed, *less)
     assert finished(killed, *less) == finished(alone, *less)
     assert Network.load(alone / "model").digest() != Network.load(NANO).digest()
-
-
-def _wait_for(path: Path, kind: str, step: int, process: subprocess.Popen) -> None:
-    for _ in range(2400):
-        if path.exists() and f'"kind": "{kind}", "step": {step}' in path.read_text():
-            return
-        assert process.poll() is None, f"the run ended before {kind} {step}"
-        time.sleep(0.1)
-    raise AssertionError(f"no {kind} {step} in four minutes")

@@ -99,9 +99,12 @@ def launch(main: Callable[..., None], workers: int, *arguments: Any) -> None:
 
 def _wait_for_birth(others: Sequence[BaseProcess], folder: str) -> None:
     """Until all have begun: one that died before it joined the group would be waited for until the deadline."""
+    deadline = time.monotonic() + _DEADLINE.total_seconds()
     while len(list(Path(folder).glob("born-*"))) < len(others):
         if any(process.exitcode is not None for process in others):
             raise RuntimeError("a worker died before it began")
+        if time.monotonic() > deadline:
+            raise TriviumError(f"a worker did not begin in {_DEADLINE}: run the same command again to go on")
         time.sleep(0.01)
 
 
