@@ -136,19 +136,21 @@ def test_a_model_that_is_warm_already_goes_straight_to_rl(trained, tmp_path, cap
 
 
 def test_what_is_exported_loads_in_transformers_and_is_ours(trained, tmp_path, capsys):
-    assert told(capsys, "export", trained, tmp_path / "deep" / "folder")[0] == 0
+    folder = tmp_path / "[bold] deep" / "folder"
+    code, out, err = told(capsys, "export", trained, folder)
+    assert code == 0 and str(folder) in out
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from trivium.nn import Network, Packed
 
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "deep" / "folder")
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     tokens = torch.tensor(tokenizer.encode("Brennix Holt is led by Mira Tolen."))
-    theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "deep" / "folder")(tokens[None]).logits[0]
+    theirs = AutoModelForCausalLM.from_pretrained(folder)(tokens[None]).logits[0]
     network, view = Network.load(trained / "model"), Packed([len(tokens)])
     ours = network.logits(network.hidden(tokens, view.positions, view))
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
-    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["folder"]
+    assert [path.name for path in folder.parent.iterdir()] == ["folder"]
 
 
 def test_ask_streams_what_it_does_and_ends_in_documents_or_says_that_there_is_none(trained, docs):

@@ -13,13 +13,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # equal single-thread workers bea
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import tyro
-from rich.console import Console
 
 from trivium.errors import InputError, TriviumError
 from trivium.loops.run import Run, read_json
 from trivium.policy import Renderer
 from trivium.trace import Store
-from trivium.viewer import episode_panel, summary_table
+from trivium.viewer import episode_panel, screen, summary_table
 from trivium.viewer.table import POLICIES
 
 HELP = {"-h", "--help", "help"}
@@ -108,10 +107,10 @@ def show(run: RunFolder, episode: str = "", count: int = 3, policy: str = "") ->
     found = list(store.select(prefix=prefix, limit=count))
     if not found:
         raise InputError(f"{run} holds no episode whose id begins with {prefix!r}; {_stages(store)}")
-    console, finished = Console(), opened is not None and opened.finished
+    console, finished = screen(), opened is not None and opened.finished
     if finished and not episode:
         console.print(summary_table(read_json(opened.folder / "summary.json")))
-        console.print(f"curve: {opened.folder}/curve.png", highlight=False, soft_wrap=True)
+        console.print(f"curve: {opened.folder}/curve.png", soft_wrap=True)
     decode = Renderer.load(opened.model()).decode if finished else None
     for each in found:
         console.print(episode_panel(each, decode, store.first_scores(each.id)))
@@ -142,4 +141,4 @@ def export(run: RunFolder, folder: Folder) -> None:
         run: the run's folder
         folder: where to write; new or empty
     """
-    Console().print(f"{Run.open(run).export(folder)} holds the weights of {run}", highlight=False, soft_wrap=True)
+    screen().print(f"{Run.open(run).export(folder)} holds the weights of {run}", soft_wrap=True)

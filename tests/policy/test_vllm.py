@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+import shutil
 import time
 from functools import partial
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
@@ -451,3 +453,19 @@ def test_stacked_and_padded_weights_are_found_under_a_checkpoints_names():
 
 def test_the_fake_is_a_distribution():
     assert math.isclose(np.exp(log_softmax(bigrams("x", [1, 2], 5))).sum(), 2)
+
+
+def test_a_model_of_a_name_has_its_shapes_too(tiny_model, tmp_path):
+    """Before the first update the server's weights are known by the names and shapes of what it was started with."""
+    cached = tmp_path / "models--some--net"
+    shutil.copytree(tiny_model, cached / "snapshots" / "0f")
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("0f")
+    started = lambda model, fetched=None: SimpleNamespace(  # noqa: E731
+        model_config=SimpleNamespace(model=model, revision=None), load_config=SimpleNamespace(download_dir=fetched)
+    )
+    wanted = {name: list(tensor.shape) for name, tensor in Network.load(tiny_model).state().items()}
+    assert trivium_vllm._shapes(started(str(tiny_model))) == wanted
+    assert trivium_vllm._shapes(started("some/net", str(tmp_path))) == wanted
+    with pytest.raises(ValueError, match="holds no safetensors"):
+        trivium_vllm._shapes(started(str(tmp_path)))

@@ -4,6 +4,7 @@ from trivium.viewer.curve import learning_curve
 from trivium.viewer.curves import learning_curves
 from trivium.viewer.episodes import episode_panel, side_by_side
 from trivium.viewer.live import Live
+from trivium.viewer.screen import screen
 from trivium.viewer.table import summary_table
 
-__all__ = ["Live", "episode_panel", "learning_curve", "learning_curves", "side_by_side", "summary_table"]
+__all__ = ["Live", "episode_panel", "learning_curve", "learning_curves", "screen", "side_by_side", "summary_table"]

@@ -21,7 +21,7 @@ from trivium.errors import InputError
 from trivium.loops.run import Run, read_json, write_text
 from trivium.policy import Renderer
 from trivium.trace import Sampling, Store
-from trivium.viewer import Live, learning_curve, learning_curves, side_by_side, summary_table
+from trivium.viewer import Live, learning_curve, learning_curves, screen, side_by_side, summary_table
 
 Question = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="QUESTION")]
 Runs = Annotated[tuple[str, ...], tyro.conf.arg(metavar="RUN [RUN ...]")]
@@ -36,9 +36,9 @@ def train(recipe: tyro.conf.OmitArgPrefixes[Search], dry_run: bool = False) -> N
         dry_run: print what the run will take (memory, tokens, time on this machine), and do nothing
     """
     check(recipe)
-    console = Console()
+    console = screen()
     if dry_run:
-        console.print(estimate(recipe), highlight=False, soft_wrap=True)
+        console.print(estimate(recipe), soft_wrap=True)
         return
     run_recipe(recipe, Live)
     _report(Run.open(recipe.out), console)
@@ -71,7 +71,7 @@ def eval(  # noqa: A001  (the verb's name)
     sampling = Sampling(temperature=0.0 if greedy else 1.0)
     with Live() as watch:
         lines = measure(run, corpus, tasks, split, sampling, seed, rollouts, no_prune, watch)
-    Console().print(lines, highlight=False)
+    screen().print(lines)
 
 
 def compare(
@@ -114,7 +114,7 @@ def compare(
     made = provenance(compare)  # before hours of measuring, should it not be known
     numbers = claim(compare, Suite(tasks, corpus, split, hops), rollouts, no_prune, workers, Live)
     numbers = {**made, "corpus": corpus, "split": split, "hops": hops, **numbers}
-    show(numbers, Console())
+    show(numbers, screen())
     if json:
         write_text(Path(json), as_json(numbers))
     if out:
@@ -137,9 +137,9 @@ def ask(run: RunFolder, question: Question, corpus: str, sample: bool = False, r
     for given, what in ((question, "question is empty: say what to find"), (corpus, "--corpus is empty: name your documents")):
         if not given.strip():
             raise InputError(f"the {what}")
-    console = Console()
+    console = screen()
     for part in answer(run, question, corpus, not sample and rollouts == 1, rollouts):
-        console.print(part, highlight=False, markup=False, soft_wrap=True)
+        console.print(part, soft_wrap=True)
 
 
 def check_counts(**counts: tuple[int, int]) -> None:
@@ -176,8 +176,8 @@ def _report(run: Run, console: Console) -> None:
     console.print(summary_table(summary))
     learning_curve(run.events(), summary, run.folder / "curve.png")
     for name, place in (("table", "summary.json"), ("curve", "curve.png")):
-        console.print(f"{name}: {run.folder / place}", highlight=False, soft_wrap=True)
-    console.print(f"read on: trivium show {run.folder}", highlight=False, soft_wrap=True)
+        console.print(f"{name}: {run.folder / place}", soft_wrap=True)
+    console.print(f"read on: trivium show {run.folder}", soft_wrap=True)
 
 
 def _telling(store: Store) -> str:

@@ -1,5 +1,5 @@
 """What a vLLM worker needs to take trivium's weights: give vLLM `--worker-extension-cls trivium_vllm.Worker` and this
-folder in PYTHONPATH. It stands alone: the server's environment has vLLM, torch, safetensors and blake3, and no trivium.
+folder in PYTHONPATH. It stands alone: the server's environment has vLLM, what vLLM needs, and blake3, and no trivium.
 
 On a CPU, vLLM packs the weights of its linear layers for oneDNN (or another kernel) and computes with the packed ones.
 A reload writes into tensors that nobody reads any more, reports success, and the server goes on with a mixture of old
@@ -72,7 +72,7 @@ class Worker:
     def trivium_digest(self) -> dict:
         """Of the tensors that are held, under the names and shapes of the file that was loaded last."""
         try:
-            shapes = getattr(self, "trivium_shapes", None) or _shapes(self.vllm_config.model_config.model)
+            shapes = getattr(self, "trivium_shapes", None) or _shapes(self.vllm_config)
             return {"digest": digest(_held(self.model_runner.model, shapes))}
         except Exception as error:
             return {"error": f"{type(error).__name__}: {error}"}
@@ -99,18 +99,23 @@ def _stale(model: torch.nn.Module) -> list[str]:
     return found
 
 
-def _shapes(folder: str) -> dict[str, list[int]]:
-    """Of the weights in a model folder."""
+def _shapes(config) -> dict[str, list[int]]:
+    """Of the weights that vLLM was started with: a folder's, or those of a name, which it has fetched by then."""
     from pathlib import Path
 
+    from huggingface_hub import snapshot_download
     from safetensors import safe_open
 
+    model, fetched = config.model_config, config.load_config.download_dir
+    folder = Path(model.model)
+    if not folder.is_dir():
+        folder = Path(snapshot_download(model.model, revision=model.revision, cache_dir=fetched, local_files_only=True))
     found = {}
-    for file in sorted(Path(folder).glob("*.safetensors")):
+    for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, "pt") as opened:
             found |= {name: list(opened.get_slice(name).get_shape()) for name in opened.keys()}
     if not found:
-        raise ValueError(f"{folder} is no folder with safetensors, and nothing was loaded yet")
+        raise ValueError(f"{model.model} holds no safetensors, and nothing was loaded yet")
     return found
 
 
