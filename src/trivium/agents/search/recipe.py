@@ -149,8 +149,8 @@ class Parts:
             raise InputError(
                 f"{self.recipe.corpus} asks {len(both)} test questions in train too, {both[0]} first: hold them out"
             )
-        questions = [*self.heldout_tasks, *self.train_tasks]
-        longest = max((task.prompt for task in questions), key=len)
+        questions = [task.prompt for task in (*self.heldout_tasks, *self.train_tasks)]
+        longest = max(questions, key=lambda question: len(self.renderer.tokenizer.encode(question)))
         opening = self.harness.opening(longest, self.renderer)
         self.window.check(len(self.renderer.opening(opening, self.harness.specs)))
         for step in range(self.recipe.steps):
