@@ -195,13 +195,14 @@ class Engine:
                 reading.append(request)
 
     def _readers(self) -> tuple[list[Request], list[list[int]]]:
-        """Requests that lack more than a token, first come first served, and what of it this pass computes."""
+        """Requests that lack more than a token, first come first served, and what of it this pass computes: of the last one
+        too as much as fits a pass, for what is cut in two reads its past twice."""
         room, readers, parts = _TOKENS, [], []
         for request in self._running:
-            if request.lacks > 1 and room:
+            if request.lacks > 1 and room > 0:
                 start = request.lease.length
                 readers.append(request)
-                parts.append(request.tokens[start : start + room])
+                parts.append(request.tokens[start : start + _TOKENS])
                 room -= len(parts[-1])
         return readers, parts
 
