@@ -29,7 +29,7 @@ from msgspec import Meta
 from trivium import CISPO, SFT, Corpus, Engine, Harness, Learner, Limits, Network, Sampling, ToolError, Window, tool
 from trivium.agents.search import SearchReward, search_tools
 from trivium.agents.search.pruning import NAN, prune_measures, prune_report
-from trivium.agents.search.recipe import EPSILON, NANO, with_chain
+from trivium.agents.search.recipe import NANO, with_chain
 from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.agents.search.tools import BRIEF, QUOTES
 from trivium.corpus import Chunk, Document, open_embedder, read_documents
@@ -186,7 +186,7 @@ async def reinforce(pages: Pages, seed: int, folder: Path, name: str) -> dict:
     """The curve of an arm, and its held-out scores after the warm-up and at the end, sampled. `folder` then has its model."""
     engine = Engine(Network.load(folder / "warm"), slots=GROUPS * SIZE, context=WINDOW.budget)
     learner = Learner(
-        Network.load(folder / "warm"), CISPO(high=1.0, eps=EPSILON), 3e-4, substeps=2, schedule=lambda v: min(1.0, (v + 1) / 5)
+        Network.load(folder / "warm"), CISPO(high=1.0, eps=0.1), 3e-4, substeps=2, schedule=lambda v: min(1.0, (v + 1) / 5)
     )
     probe, asked = engine.renderer.encode("a few words"), Sampling(max_tokens=WINDOW.reply)
     source = rollouts(

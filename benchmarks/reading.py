@@ -29,7 +29,7 @@ from msgspec import Meta
 from trivium import CISPO, SFT, Corpus, Engine, Harness, Learner, Limits, Network, Sampling, ToolError, Window, tool
 from trivium.agents.search import SearchReward, search_tools
 from trivium.agents.search.measured import effort
-from trivium.agents.search.recipe import EPSILON, HOPS, NANO, Parts, Search
+from trivium.agents.search.recipe import HOPS, NANO, Parts, Search
 from trivium.agents.search.reward import FLOOR
 from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.agents.search.tools import BRIEF
@@ -177,7 +177,7 @@ async def train(seed: int, folder: Path) -> dict:
         await warm_up(pages, seed, folder / "sft")
     engine = Engine(Network.load(folder / "sft"), slots=GROUPS * SIZE, context=WINDOW.budget)
     learner = Learner(
-        Network.load(folder / "sft"), CISPO(high=1.0, eps=EPSILON), RATE, substeps=2, schedule=lambda v: min(1.0, (v + 1) / 5)
+        Network.load(folder / "sft"), CISPO(high=1.0, eps=0.1), RATE, substeps=2, schedule=lambda v: min(1.0, (v + 1) / 5)
     )
     expert = pages.script(pages.heldout, replace(Imperfection.none(), two_calls=0.0), seed)
     await measured("expert", Scripted(expert, engine.renderer, name="expert"))

@@ -23,7 +23,7 @@ from transformers import AutoConfig
 
 from trivium import CISPO, Batch, Engine, Harness, Learner, Limits, Network, Sampling, Window, publish, rollouts
 from trivium.agents.search import SearchReward, search_tools
-from trivium.agents.search.recipe import EPSILON, NANO
+from trivium.agents.search.recipe import NANO
 from trivium.agents.search.tools import BRIEF
 from trivium.corpus import Corpus
 from trivium.nn.network import digest
@@ -68,7 +68,7 @@ def settings(model: str) -> list[Setting]:
         Setting("25M, random weights, learning rate 1e-6, rewarded for an arbitrary property (a random network solves nothing)",
                 big(), big(), CISPO(), 1e-6, lambda step: arbitrary, 2, 48),
         Setting(f"nano from {Path(model).name}, the demo's learning rate 4e-4, the demo's reward",
-                Network.load(model), Network.load(model), CISPO(eps=EPSILON), 4e-4, lambda step: SearchReward(beta=4.0), 4, 64),
+                Network.load(model), Network.load(model), CISPO(eps=0.1), 4e-4, lambda step: SearchReward(beta=4.0), 4, 64),
     ]  # fmt: skip
 
 

@@ -92,6 +92,22 @@ def test_what_suits_passages_is_the_default_there():
     assert Search.of(given.fields(), given.out) == given and (given.warmup, given.lr) == (7, 0.1)
 
 
+def test_the_rate_rises_in_five_steps_and_falls_to_a_tenth_in_worlds_alone():
+    world, real = Parts(Search(steps=64)), Parts(Search(corpus="somewhere", steps=64))
+    rates = [world.rate(step) for step in range(64)]
+    assert rates[0] == pytest.approx(0.2) and max(rates) == rates[4] and rates[-1] == pytest.approx(0.1)
+    assert all(a > b for a, b in zip(rates[4:], rates[5:], strict=False))
+    assert [real.rate(step) for step in (0, 4, 63)] == [0.2, 1.0, 1.0]
+    assert Parts(Search(steps=1)).rate(0) == 0.2
+
+
+def test_one_passage_too_many_teaches_far_less_than_a_missed_answer():
+    """Of eight attempts half have one passage too many, or half miss the answer: the second moves five times as much."""
+    credit = Parts(Search()).algorithm.credit
+    extra, missed = (credit(torch.tensor([2.0] * 4 + [2.0 - worse] * 4)).abs().max() for worse in (0.04, 1.0))
+    assert missed > 5 * extra
+
+
 @pytest.fixture
 def passages(tmp_path) -> str:
     """Twelve questions about twelve bands, each band's album on a page of its own that names it."""

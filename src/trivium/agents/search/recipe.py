@@ -43,9 +43,10 @@ LINKED = 3
 """Questions that the corpus asks of itself, for each that a person asked, in RL on passages: of the latter few need what a
 second search finds (docs/log.md)."""
 
-EPSILON = 0.1
+EPSILON, EPSILON_ON_PASSAGES = 0.5, 0.1
 """Added to the std of a group's rewards (not published: reports.md 8). With 1e-6 a group whose members all found the answer and
-differ by one passage too many (0.04) teaches as much as one in which half failed (docs/log.md)."""
+differ by one passage too many (0.04) teaches as much as one in which half failed; with 0.1 still so much that answers of four
+passages are gone before all four are found (docs/log.md). On passages that people wrote nothing but 0.1 was tried."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class Search:
     """the most tokens that a teacher behind an endpoint may use"""
     sft_steps: int = 120
     """steps of the warm-up, 32 episodes each; 0 for a --model that is warm already, as the model-sft of a run"""
-    steps: int = 48
+    steps: int = 64
     """steps of RL"""
     groups: int = 16
     """questions a step"""
@@ -304,8 +305,14 @@ class Parts:
     @cached_property
     def algorithm(self) -> Algorithm:
         if self.recipe.algorithm == "cispo":
-            return CISPO(high=self.recipe.cap - 1, eps=EPSILON)
+            return CISPO(high=self.recipe.cap - 1, eps=EPSILON_ON_PASSAGES if self.real else EPSILON)
         return next(row for row in TABLE if row.name == self.recipe.algorithm)
+
+    def rate(self, update: int) -> float:
+        """The factor on RL's learning rate: five steps up, then in generated worlds down on a line to a tenth, since at a
+        constant rate 144 steps were at their best half-way (docs/log.md). On passages, where that was not seen, it stays."""
+        up = min(1.0, (update + 1) / 5)
+        return up if self.real else up * (1 - 0.9 * update / max(1, self.recipe.steps - 1))
 
     @property
     def momentum(self) -> float:

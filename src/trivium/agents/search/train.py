@@ -220,7 +220,7 @@ class _Line:
                 substeps=recipe.substeps,
                 momentum=self.parts.momentum,
                 reference=Network.load(self._warm) if self.parts.algorithm.reference else None,
-                schedule=lambda v: min(1.0, (v - start + 1) / 5),
+                schedule=lambda v: self.parts.rate(v - start),
             )
         loaded = self.checkpoints.load(learner) if self.checkpoints.folders() else None
         if loaded and loaded.user["stage"] != stage:  # the stage before ended here: its weights, none of its momentum
