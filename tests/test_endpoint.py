@@ -260,7 +260,8 @@ def test_what_a_teacher_was_paid_is_kept_whatever_ends_the_run(serve, tmp_path, 
     monkeypatch.setattr(Endpoint, "_reply", stopped)
     with pytest.raises(KeyboardInterrupt):
         train(recipe, Live)
-    assert json.loads((paid := run / "teacher-tokens-0.json").read_text()) == 900
+    kept = json.loads((paid := run / "teacher-tokens-0.json").read_text())
+    assert kept >= 900, "nine replies of 100 tokens, and what was still asked for when it ended"
     paid.write_text("[9")
     with pytest.raises(CorruptError, match="teacher-tokens-0.json"):
         train(recipe, Live)
