@@ -329,9 +329,8 @@ def run(arguments, tasks: int, folder: Path) -> dict:
     models = {"nano": measure(str(ASSETS), tasks, arguments.quick, decode=not arguments.quick)}
     if not arguments.quick:
         models["25M"] = measure(model_25m(folder / "25m"), tasks, False, decode=False)
-    best = {name: max(one[side]["speedup"] for side in OURS if side in one) for name, one in models.items()}
     found = {"speedup_vs_generate": min(one[OURS[0]]["speedup"] for one in models.values()), "models": models}
-    found["speedup_best_dtypes"] = min(best.values())
+    found["speedup_best_dtypes"] = min(max(one[side]["speedup"] for side in OURS if side in one) for one in models.values())
     if arguments.vllm_python:
         found["vllm"] = vllm(arguments.vllm_python, str(ASSETS), tasks)
     versions = {"python": sys.version.split()[0], "torch": torch.__version__, "transformers": transformers.__version__}

@@ -46,7 +46,7 @@ second search finds (docs/log.md)."""
 EPSILON, EPSILON_ON_PASSAGES = 0.5, 0.1
 """Added to the std of a group's rewards (not published: reports.md 8). With 1e-6 a group whose members all found the answer and
 differ by one passage too many (0.04) teaches as much as one in which half failed; with 0.1 still so much that answers of four
-passages are gone before all four are found (docs/log.md). On passages that people wrote nothing but 0.1 was tried."""
+passages die out while four hops are being learned (docs/log.md). On passages that people wrote nothing but 0.1 was tried."""
 
 
 @dataclass(frozen=True)
@@ -308,11 +308,11 @@ class Parts:
             return CISPO(high=self.recipe.cap - 1, eps=EPSILON_ON_PASSAGES if self.real else EPSILON)
         return next(row for row in TABLE if row.name == self.recipe.algorithm)
 
-    def rate(self, update: int) -> float:
+    def rate(self, step: int) -> float:
         """The factor on RL's learning rate: five steps up, then in generated worlds down on a line to a tenth, since at a
         constant rate 144 steps were at their best half-way (docs/log.md). On passages, where that was not seen, it stays."""
-        up = min(1.0, (update + 1) / 5)
-        return up if self.real else up * (1 - 0.9 * update / max(1, self.recipe.steps - 1))
+        up = min(1.0, (step + 1) / 5)
+        return up if self.real else up * (1 - 0.9 * step / max(1, self.recipe.steps - 1))
 
     @property
     def momentum(self) -> float:
