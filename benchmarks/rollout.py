@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import multiprocessing
 import os
@@ -149,6 +150,7 @@ def continuous(folder: str, plans: list[Plan], dtype: str, ready) -> dict[str, f
 
 
 def timed(run, ready) -> dict[str, float]:
+    gc.collect()  # what loading left behind is not the workload's
     ready.wait()
     wall, cpu = time.perf_counter(), time.process_time()
     run()
@@ -242,18 +244,20 @@ def first_turn(folder: str, plans: list[Plan]) -> dict[str, float] | str:
 
 
 def limit(folder: str, plans: list[Plan], mine: dict[str, float]) -> dict[str, float]:
-    """Seconds that two cores need at least: all computed tokens at the measured GEMM rate, and for every sampled token its
-    whole context's keys and values once at the measured read rate (a shared prefix is read less often than that)."""
+    """Seconds that two cores need at least: all computed tokens at the measured GEMM rate (the last layer's keys and values
+    alone, but for those from which a token is drawn), and for every sampled token its whole context's keys and values once
+    at the measured read rate (a shared prefix is read less often than that)."""
     import torch
     from transformers import AutoConfig
 
     config = AutoConfig.from_pretrained(folder)
     torch.set_num_threads(1)
     d, f, kv = config.hidden_size, config.intermediate_size, config.num_key_value_heads * config.head_dim
-    layer = 2 * d * config.num_attention_heads * config.head_dim + 2 * d * kv + 3 * d * f
+    own = 2 * d * config.num_attention_heads * config.head_dim + 3 * d * f  # beside keys and values, which others read
     gflops, gigabytes = rates(d, f)
     said = sum(length for plan in plans for length, _ in plan.turns)
-    flops = 2 * (mine["computed"] * layer * config.num_hidden_layers + said * d * config.vocab_size)
+    computed, layers = mine["computed"], config.num_hidden_layers
+    flops = 2 * (computed * (layers * 2 * d * kv + (layers - 1) * own) + said * (own + d * config.vocab_size))
     read = 0
     for plan in plans:
         here = len(plan.prompt)

@@ -55,8 +55,9 @@ MIXTURE = Qwen3MoeConfig(**TINY, num_experts=4, num_experts_per_tok=2, moe_inter
 @pytest.mark.parametrize("places", [[9, 2, 5, 5], []], ids=["some, one twice", "none"])
 def test_who_is_asked_for_alone_has_the_states_and_gradients_of_a_whole_pass(made, places):
     net, view, tokens, at = Network(made, seed=1), Packed([6, 4]), torch.arange(10), torch.tensor(places, dtype=torch.int64)
-    computed = []
-    net.model.base_model.layers[-1].mlp.register_forward_hook(lambda mlp, args, out: computed.append(args[0].shape[1]))
+    computed, last = [], net.model.base_model.layers[-1]
+    for part in (last.self_attn.q_proj, last.self_attn.k_proj, last.self_attn.o_proj, last.mlp):
+        part.register_forward_hook(lambda part, args, out: computed.append(args[0].shape[1]))
     torch.manual_seed(0)
     upstream = torch.randn(len(at), 32)
     found = []
@@ -64,7 +65,7 @@ def test_who_is_asked_for_alone_has_the_states_and_gradients_of_a_whole_pass(mad
         net.zero_grad(set_to_none=False)
         (hidden * upstream).sum().backward()
         found.append([hidden, *(weight.grad.clone() for weight in net.parameters() if weight.grad is not None)])
-    assert computed == [10, len(set(places))]
+    assert computed == [10, 10, 10, 10, len(set(places)), 10, len(set(places)), len(set(places))]
     for whole, asked in zip(*found, strict=True):
         torch.testing.assert_close(asked, whole, rtol=1e-4, atol=1e-4)
 

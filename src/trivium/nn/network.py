@@ -27,6 +27,8 @@ from trivium.quiet import quiet
 
 _NO_MASK = {"full_attention": None}
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+_ASKED = ("self_attn.q_proj", "self_attn.o_proj", "mlp")
+"""What the last layer need not compute for places that nobody asks about: all but keys and values, which others read."""
 _COPIED = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "chat_template*")
 
 
@@ -58,17 +60,17 @@ def _attention(module, q, k, v, attention_mask, *, scaling, view=None, dropout=0
 AttentionInterface.register("trivium", _attention)
 
 
-def _gather(mlp, args):
-    """What goes into the last layer's MLP: nobody sees what it makes of the other places."""
+def _gather(module, args):
+    """What goes into a module of the last layer: nobody sees what it makes of the other places."""
     return None if (asked := _asked.get()) is None else (args[0].index_select(1, asked[0]), *args[1:])
 
 
-def _spread(mlp, args, out):
+def _spread(module, args, out):
     """What comes out of it, back where it belongs, with zeros elsewhere."""
     if (asked := _asked.get()) is None:
         return None
     if not isinstance(out, torch.Tensor):
-        raise Unsupported(f"{type(mlp).__name__} gives more than hidden states, which a Network has no use for")
+        raise Unsupported(f"{type(module).__name__} gives more than hidden states, which a Network has no use for")
     at, length = asked
     return out.new_zeros(1, length, out.shape[-1]).index_copy(1, at, out)
 
@@ -125,10 +127,10 @@ class Network(torch.nn.Module):
         self.folder = folder
         self.loads = 0  # how often its weights were replaced: an engine asks
         self.eval()
-        last = getattr(model.base_model, "layers", [None])[-1]
-        if mlp := getattr(last, "mlp", None):
-            mlp.register_forward_pre_hook(_gather)
-            mlp.register_forward_hook(_spread)
+        last = getattr(model.base_model, "layers", [torch.nn.Module()])[-1]
+        for module in (found for name, found in last.named_modules() if name in _ASKED):
+            module.register_forward_pre_hook(_gather)
+            module.register_forward_hook(_spread)
         _check_forward(self)
 
     @property
@@ -143,7 +145,8 @@ class Network(torch.nn.Module):
     def hidden(self, tokens: torch.Tensor, positions: torch.Tensor, view: View, at: torch.Tensor | None = None) -> torch.Tensor:
         """Final hidden states: tokens, positions int64 [N] or [B, n] -> [N, d] or [B, n, d]; [N] is a batch of one.
 
-        With `at` int64 [M], places of a run [N], only theirs: [M, d]. The last layer's MLP then runs for these alone.
+        With `at` int64 [M], places of a run [N], only theirs: [M, d]. The last layer then has little but keys and values of
+        the others.
         """
         if at is not None and tokens.dim() != 1:
             raise InputError("places are asked for in one run of tokens [N], not in a batch of rows")
