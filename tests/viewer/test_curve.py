@@ -98,3 +98,13 @@ def test_the_picture_of_several_runs_has_a_colour_for_each_recipe(tmp_path):
     drawn = [int((pixels == [int(colour[at : at + 2], 16) for at in (1, 3, 5)]).all(-1).sum()) for colour in COLOURS[:4]]
     assert drawn[0] > 500 and drawn[1] == 0 and drawn[2] > 50 and drawn[3] == 0
     assert [path.name for path in tmp_path.iterdir()] == ["c.png"]
+
+
+def test_a_legend_of_long_labels_stays_within_the_picture(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("trivium.viewer.curves.save", lambda figure, path: drawn.append(figure))
+    labels = [f"{letter} (model runs/demo-0/model-sft, sft_steps 0, steps 120, algorithm rft)" for letter in "ABCD"]
+    learning_curves({label: [a_run(10)] for label in labels}, tmp_path / "c.png")
+    drawn[0].draw_without_rendering()
+    box, page = drawn[0].legends[0].get_window_extent(), drawn[0].bbox
+    assert page.x0 <= box.x0 and box.x1 <= page.x1

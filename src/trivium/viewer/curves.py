@@ -17,6 +17,8 @@ HELD_OUT = ("reward", "f1", "trajectory_recall", "answer_found", "past_soft")
 BEHAVIOUR = ("searches", "returned", "entropy", "prune_rate", "past_soft")
 COLOURS = ("#1f4e79", "#c8553d", "#3a8f5c", "#8a6fb0", "#c79a2b", "#4aa3b5", "#7a7a7a", "#b04a7a")
 
+_WIDE, _HANDLE = 220, 8  # letters that a line of the legend has room for, and those that a label's own line takes
+
 Runs = Mapping[str, Sequence[Sequence[Event]]]
 """The events of each recipe's runs, by the recipe's label."""
 
@@ -39,7 +41,8 @@ def learning_curves(runs: Runs, path: str | Path) -> None:
             for each, name in zip(row, names, strict=True):
                 _panel(each, runs, kind, name)
         lines, labels = axes[0, 0].get_legend_handles_labels()
-        figure.legend(lines, labels, loc="outside lower center", ncols=min(6, len(labels)))
+        columns = _WIDE // (_HANDLE + max(map(len, labels), default=1))
+        figure.legend(lines, labels, loc="outside lower center", ncols=max(1, min(6, columns)))
         save(figure, path)
 
 
