@@ -27,7 +27,7 @@ from trivium.quiet import quiet
 
 _NO_MASK = {"full_attention": None}
 _WANTED = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
-_ASKED = ("self_attn.q_proj", "self_attn.o_proj", "mlp")
+_SPARED = ("self_attn.q_proj", "self_attn.o_proj", "mlp")
 """What the last layer need not compute for places that nobody asks about: all but keys and values, which others read."""
 _COPIED = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "chat_template*")
 
@@ -128,9 +128,10 @@ class Network(torch.nn.Module):
         self.loads = 0  # how often its weights were replaced: an engine asks
         self.eval()
         last = getattr(model.base_model, "layers", [torch.nn.Module()])[-1]
-        for module in (found for name, found in last.named_modules() if name in _ASKED):
-            module.register_forward_pre_hook(_gather)
-            module.register_forward_hook(_spread)
+        for name, module in last.named_modules():
+            if name in _SPARED:
+                module.register_forward_pre_hook(_gather)
+                module.register_forward_hook(_spread)
         _check_forward(self)
 
     @property
@@ -145,8 +146,8 @@ class Network(torch.nn.Module):
     def hidden(self, tokens: torch.Tensor, positions: torch.Tensor, view: View, at: torch.Tensor | None = None) -> torch.Tensor:
         """Final hidden states: tokens, positions int64 [N] or [B, n] -> [N, d] or [B, n, d]; [N] is a batch of one.
 
-        With `at` int64 [M], places of a run [N], only theirs: [M, d]. The last layer then has little but keys and values of
-        the others.
+        With `at` int64 [M], places of a run [N], only theirs: [M, d]. Of the others the last layer then computes little but
+        keys and values.
         """
         if at is not None and tokens.dim() != 1:
             raise InputError("places are asked for in one run of tokens [N], not in a batch of rows")
