@@ -24,8 +24,8 @@ from trivium.tasks.curriculum import two_phases
 PARTS = get_args(get_type_hints(Search)["without"])
 
 
-def parts(without: str = "nothing") -> Parts:
-    return Parts(Search(without=without, warmup=64, steps=4, groups=8, eval_tasks=24))
+def parts(without: str = "nothing", skew: float = 0.5) -> Parts:
+    return Parts(Search(without=without, warmup=64, steps=4, groups=8, eval_tasks=24, skew=skew))
 
 
 @pytest.mark.parametrize("without", PARTS)
@@ -165,11 +165,25 @@ def test_all_are_judged_alike(without):
     assert [task.id for task in parts(without).heldout_tasks] == [task.id for task in parts().heldout_tasks]
 
 
-def test_without_a_curriculum_hops_come_as_they_come():
-    hops = [[task.truth["hops"] for task in parts(without).rl_tasks[:32]] for without in ("nothing", "curriculum")]
-    easy, _ = two_phases(parts().train_tasks, seed=0)
-    assert hops[0] == [task.truth["hops"] for task in easy][:16] + hops[0][16:]
-    assert sorted(task.id for task in parts("curriculum").rl_tasks) == sorted(task.id for task in parts().train_tasks)
+@pytest.mark.parametrize("skew", [0.5, 0.75])
+def test_many_hops_come_as_often_as_few_and_with_a_skew_later(skew):
+    made = Parts(Search(warmup=64, steps=8, groups=8, skew=skew))
+    first, second = two_phases(made.train_tasks, skew, seed=0)
+    assert made.rl_tasks == [*first, *second, *second[:8]]
+    fewer = sum(task.truth["hops"] for task in second) - sum(task.truth["hops"] for task in first)
+    assert fewer > 16 if skew > 0.5 else abs(fewer) <= 16
+
+
+def test_a_run_from_before_skew_was_a_field_had_few_hops_first():
+    kept = {name: value for name, value in Search().fields().items() if name != "skew"}
+    assert (Search.of(kept, "out").skew, Search().skew) == (0.75, 0.5)
+
+
+@pytest.mark.parametrize("skew", [0.2, 1.5, float("nan")])
+def test_a_skew_that_is_no_share_is_refused_before_anything_is_made(tmp_path, skew):
+    with pytest.raises(InputError, match="--skew is a share from 0.5"):
+        check(replace(Search(out=str(tmp_path / "run")), skew=skew))
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_teacher_without_the_tool_never_asks_for_it():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from trivium.errors import PolicyError
@@ -12,6 +12,9 @@ from trivium.policy import Renderer, Reply, Said
 from trivium.policy.message import Message
 from trivium.policy.render import Placed
 from trivium.trace import Point, Prune, Restart, Sampling, Segment, Summarize, Thread
+
+Ending = Callable[[str], int | None]
+"""The letters after which an answer is over, None where it comes to its own end."""
 
 
 @dataclass(slots=True)
@@ -50,22 +53,26 @@ class Context:
         self.segment.append(tokens, "prompt")
         self.opening, self.messages = list(messages), list(messages)
 
-    def hear(self, reply: Reply, version: int) -> tuple[Said, bool]:
-        """Append what the policy said. Returns it parsed, and whether it ended by itself. PolicyError for a message that
-        cannot be written in its dialect, and for tokens without versions."""
+    def hear(self, reply: Reply, version: int, ending: Ending | None = None) -> tuple[Said, bool]:
+        """Append what the policy said, an answer up to its `ending`. Returns it parsed, and whether it came to an end.
+        PolicyError for a message that cannot be written in its dialect, and for tokens without versions."""
         if reply.message is not None:
             try:
                 tokens = self.renderer.reply(reply.message)
             except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
                 raise PolicyError(f"the policy said what is no message: {type(error).__name__}: {error}") from error
-            self.segment.speak(tokens, (), [version] * len(tokens))
-        else:
-            tokens = list(reply.tokens)
-            if len(reply.versions) != len(tokens):  # else they would be of no age, and fresh for ever
-                raise PolicyError(f"the policy gave {len(reply.versions)} versions for {len(tokens)} tokens: each has one")
-            self.segment.speak(tokens, reply.logprobs, reply.versions, reply.kept)
+            reply = Reply(tokens, (), [version] * len(tokens), (), reply.message, reply.complete)
+        elif len(reply.versions) != len(reply.tokens):  # else they would be of no age, and fresh for ever
+            raise PolicyError(f"the policy gave {len(reply.versions)} versions for {len(reply.tokens)} tokens: each has one")
+        tokens = list(reply.tokens)
         said = self.renderer.parse(tokens)
-        return said, reply.complete and bool(tokens) and tokens[-1] in self.renderer.stop_tokens
+        over = reply.complete and bool(tokens) and tokens[-1] in self.renderer.stop_tokens
+        if (letters := ending(said.text) if ending and not said.calls else None) is not None:
+            kept = next(n for n in range(len(tokens) + 1) if len(self.renderer.parse(tokens[:n]).text) >= letters)
+            tokens, said, over = tokens[:kept], self.renderer.parse(tokens[:kept]), True
+        heard = len(tokens)
+        self.segment.speak(tokens, reply.logprobs[:heard], reply.versions[:heard], reply.kept[:heard])
+        return said, over
 
     def remember(self, said: Said, ids: Sequence[str]) -> None:
         """Add what was said to the messages, its calls under their ids."""

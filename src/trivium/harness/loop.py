@@ -12,7 +12,7 @@ from blake3 import blake3
 
 from trivium.errors import InputError, PolicyError
 from trivium.harness.base import Keep, Limits, Passage, Result, Scene, Subagent, ToolError, Window
-from trivium.harness.context import Context, Message, Snapshot
+from trivium.harness.context import Context, Ending, Message, Snapshot
 from trivium.harness.tools import Tool
 from trivium.policy import Asked, Policy, Renderer, Reply, View
 from trivium.trace import Branch, Call, Episode, Join, Piece, Sampling, Spawn, Stop, Task, Thread
@@ -37,6 +37,8 @@ class Harness:
 
     `prompt` is the system message. With `specs` the tools' schemas are given to the template; a nano model, whose window
     they would fill, learns them from its warm-up instead. An endpoint is always given them: its context is its own.
+    `ending` says after how many letters an answer is over, None where it comes to its own end: what a policy says beyond
+    is neither kept nor learned from.
     """
 
     def __init__(
@@ -46,21 +48,23 @@ class Harness:
         prompt: str = "",
         limits: Limits | None = None,
         specs: bool = True,
+        ending: Ending | None = None,
     ) -> None:
         if bare := next((tool for tool in tools if not isinstance(tool, Tool)), None):
             raise InputError(f"{getattr(bare, '__name__', bare)} is no tool: put @tool before it")
         self.tools = {tool.name: tool for tool in tools}
         if len(self.tools) != len(tools):
             raise InputError(f"two tools share a name: {sorted(tool.name for tool in tools)}")
-        self.window, self.prompt, self.limits = window, prompt, limits or Limits()
+        self.window, self.prompt, self.limits, self.ending = window, prompt, limits or Limits(), ending
         self.offered = [tool.spec() for tool in tools]
         self.specs = self.offered if specs else []
 
     @property
     def digest(self) -> str:
         """What tells how episodes live here from any other way, as far as it can be written down: prompt, tools' names and
-        types, window, limits. Not what tools do."""
+        types, window, limits, the name of what ends an answer. Not what tools do."""
         written = [self.prompt, self.offered, self.specs, repr(self.window), repr(self.limits)]
+        written += [self.ending.__name__] if self.ending else []
         return blake3(json.dumps(written, sort_keys=True).encode()).hexdigest()
 
     async def run(
@@ -161,7 +165,7 @@ class _Life:
         if not isinstance(reply, Reply):
             raise PolicyError(f"{self.policy.name} gave {type(reply).__name__} and no Reply")
         self.spoken = reply.versions[-1] if reply.versions else self.policy.version
-        return context.hear(reply, self.policy.version)
+        return context.hear(reply, self.policy.version, None if purpose else self.harness.ending)
 
     async def _act(self, turn: int, ids: list[str], asked: Sequence[Asked], in_view: dict[str, str]) -> list[_Outcome]:
         """All calls of a turn, at once; each fails alone (law 8)."""

@@ -25,6 +25,12 @@ def cited(thread: Thread) -> list[str]:
     return list(found)
 
 
-def repeated(thread: Thread) -> int:
-    """Handles that an answer says after it has ended by repeating itself, the first repetition included."""
-    return len(_HANDLE.findall(thread.answer)) - len(cited(thread))
+def repetition(answer: str) -> int | None:
+    """The letters of an answer before the first handle that it says again; None where it says none again. For
+    `Harness(ending=)`: loops of handles, heard to their end, taught policies not to say a fourth one (docs/log.md)."""
+    said = set()
+    for found in _HANDLE.finditer(answer):
+        if found[0] in said:
+            return len(answer[: found.start()].rstrip())
+        said.add(found[0])
+    return None

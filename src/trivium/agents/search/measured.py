@@ -245,7 +245,7 @@ def refusing(harness: Harness) -> Harness:
         raise ToolError("pruning is disabled")
 
     tools = [replace(prune_chunks, function=refuse) if t.name == "prune_chunks" else t for t in harness.tools.values()]
-    return Harness(tools, harness.window, harness.prompt, harness.limits, specs=bool(harness.specs))
+    return Harness(tools, harness.window, harness.prompt, harness.limits, bool(harness.specs), harness.ending)
 
 
 def effort(episode: Episode) -> dict[str, float]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
@@ -24,6 +23,7 @@ from trivium.harness import Harness, Limits, Window
 from trivium.loops.reinforce import chosen
 from trivium.nn import Network, lora
 from trivium.policy import Endpoint, Policy, Renderer, Scripted, View
+from trivium.reward import repetition
 from trivium.tasks.beir import beir_tasks
 from trivium.tasks.cloze import cloze_tasks
 from trivium.tasks.curriculum import two_phases
@@ -90,8 +90,11 @@ class Search:
     """a row of docs/algorithms.md"""
     without: Literal["nothing", "pruning", "trajectory", "answer", "penalty", "recall", "curriculum", "blunders"] = "nothing"
     """leave one part out, to see what it is for: the tool that prunes; the reward's trajectory recall, answer bonus, prune
-    penalty or weight on recall (β 0.5); both curricula; what the scripted teacher does wrong more often than right (which on
-    passages it never does)"""
+    penalty or weight on recall (β 0.5); the curriculum of β, which then stays at 4; what the scripted teacher does wrong more
+    often than right (which on passages it never does)"""
+    skew: float = 0.5
+    """share of the questions of few hops that the first half of RL asks; 0.5: as many as of many hops, 0.75: few hops first. At
+    0.75 a list of three or four is unlearned before four hops are asked for (docs/learning.md)"""
     substeps: int = 0
     """optimizer updates a step; 0: 2, or 1 where --max-lag is above 0 (docs/loop.md)"""
     cap: float = 2.0
@@ -130,7 +133,7 @@ class Search:
         if unknown := sorted(kept.keys() - known):
             raise InputError(f"{out} was made by another Trivium: its recipe has a field {unknown[0]!r}")
         try:
-            return msgspec.convert({"results": 6, **kept, "out": out}, cls)  # passages a search before it was a field
+            return msgspec.convert({"results": 6, "skew": 0.75, **kept, "out": out}, cls)  # as it was before they were fields
         except msgspec.ValidationError as error:
             raise CorruptError(f"the recipe in {out} is none: {error}") from error
 
@@ -256,17 +259,15 @@ class Parts:
         half = self.recipe.groups * self.recipe.steps // 2
         linked = self._linked(2 * half * LINKED // (1 + LINKED)) if self.real else []
         if len(linked) < self.recipe.groups:  # they would come twice in a step
-            return self._curriculum(half)
-        asked = self._curriculum(half // (1 + LINKED) + 1)
+            return self._phases(half)
+        asked = self._phases(half // (1 + LINKED) + 1)
         more = iter(_cycle(linked, LINKED * len(asked)))
         return [task for one in asked for task in (one, *islice(more, LINKED))]
 
-    def _curriculum(self, half: int) -> list[Task]:
-        """Easy questions first (reports.md 3.6): `half` of the first phase, `half` and a step's more of the second."""
-        if self.recipe.without == "curriculum":
-            return _shuffled(self.train_tasks, self.recipe.seed)
-        easy, hard = two_phases(self.train_tasks, seed=self.recipe.seed)
-        return [*_cycle(easy, half), *_cycle(hard, half + self.recipe.groups)]
+    def _phases(self, half: int) -> list[Task]:
+        """`half` of the first phase (reports.md 3.6), `half` and a step's more of the second."""
+        first, second = two_phases(self.train_tasks, self.recipe.skew, self.recipe.seed)
+        return [*_cycle(first, half), *_cycle(second, half + self.recipe.groups)]
 
     def _linked(self, count: int) -> list[Task]:
         """At most `count` questions of two hops that the passages ask of themselves."""
@@ -359,7 +360,7 @@ def harness_on(
     brief = _small(window)
     prompt = (BRIEF if pruning else BRIEF_UNPRUNED) if brief else PROMPT
     tools = search_tools(corpus, results, pruning, quoting)
-    return Harness(tools, window, prompt + QUOTES * quoting, limits_in(window), specs=not brief)
+    return Harness(tools, window, prompt + QUOTES * quoting, limits_in(window), specs=not brief, ending=repetition)
 
 
 def limits_in(window: Window) -> Limits:
@@ -388,10 +389,6 @@ def _chain(task: Task, corpus: Corpus) -> list[dict[str, Any]]:
     ordered = sorted(range(len(titles)), key=lambda i: titles[i].lower() not in asked)  # named in the question: first
     links = [{"subject": titles[i], "keyword": "", "object": titles[i], "doc": task.truth["gold"][i]} for i in ordered]
     return [{**link, "after": -1} for link in links]  # -1: nothing need come before
-
-
-def _shuffled(tasks: list[Task], seed: int) -> list[Task]:
-    return random.Random(f"no curriculum {seed}").sample(tasks, len(tasks))
 
 
 def _cycle(tasks: list[Task], count: int) -> list[Task]:

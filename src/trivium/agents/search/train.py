@@ -51,6 +51,8 @@ def check(recipe: Search) -> None:
     for name in ("sft_lr", "lr"):
         if not 0 < getattr(recipe, name) < 1:
             raise InputError(f"--{name.replace('_', '-')} must be between 0 and 1, not {getattr(recipe, name)}")
+    if not 0.5 <= recipe.skew <= 1:
+        raise InputError(f"--skew is a share from 0.5 (few hops as often as many) to 1, not {recipe.skew}")
     if recipe.cap != Search.cap and recipe.algorithm != "cispo":
         raise InputError(f"--cap is CISPO's; --algorithm {recipe.algorithm} has none")
     for name in ("algorithm", "without"):  # tyro sees to it on the command line

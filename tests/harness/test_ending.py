@@ -1,0 +1,72 @@
+"""An answer is over where its harness says: the rest is neither kept nor learned from, and the episode finished."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.harness.test_rough import Words, asks, two
+from trivium.agents.search.recipe import NANO
+from trivium.harness import Harness, Window, prune_chunks
+from trivium.policy import Renderer, Scripted
+from trivium.policy.scripted import say
+from trivium.reward import cited, repetition
+from trivium.trace import Sampling, Task, rows
+
+
+@pytest.fixture(scope="module")
+def nano() -> Renderer:
+    return Renderer.load(NANO)
+
+
+def attempt(policy, window: Window = Window(900)):
+    harness = Harness([two, prune_chunks], window, specs=False, ending=repetition)
+    return asyncio.run(harness.run(Task("q", "?"), policy, sampling=Sampling(max_tokens=200)))
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("#1 #2", "#1 #2"),
+        ("#1 #2 #2 #1 #3", "#1 #2"),
+        ("#1 #12 #1 #12", "#1 #12"),
+        ("#1 #12 #13 #123 #12 #4", "#1 #12 #13 #123"),  # a handle is no other's beginning
+        ("#7 says it, and #7 says it well", "#7 says it, and"),
+        ("nothing", "nothing"),
+    ],
+)
+def test_an_answer_is_over_before_the_first_handle_said_again(nano, said, kept):
+    agent = attempt(Words(nano, said)).agent
+    assert (agent.answer.strip(), agent.stop.reason) == (kept, "finished")
+    segment = agent.segments[-1]
+    [spoken] = segment.sampled()
+    heard = nano.tokenizer.decode(segment.tokens[spoken.start : spoken.stop])
+    assert heard.removesuffix("<|im_end|>").strip() == kept
+    assert heard.endswith("<|im_end|>") == (said == kept)
+    assert len(segment.logprobs) == len(segment.kept) == len(segment.tokens) == segment.versions[-1].stop
+
+
+def test_a_loop_teaches_nothing_beyond_what_it_repeats(nano):
+    short, long = (attempt(Words(nano, "#1 #2 #2" + " #2" * more)) for more in (1, 30))
+    assert short.agent.segments[-1].tokens == long.agent.segments[-1].tokens
+    counts = [sum(row.trained for row in rows(episode, {"agent"})) for episode in (short, long)]
+    assert counts[0] == counts[1] > 0
+
+
+def test_a_text_only_policy_is_cut_too(nano):
+    agent = attempt(Scripted([say("#1 #2 #1 #2")], nano, "agent")).agent
+    assert (agent.answer.strip(), cited(agent)) == ("#1 #2", ["#1", "#2"])
+
+
+def test_calls_and_summaries_go_on_to_their_own_end(nano):
+    asked, summary = asks("prune_chunks", '{"keep": ["#1", "#1"]}'), "#1 and #1 again"
+    agent = attempt(Words(nano, asks("two", "{}"), asked, "#1")).agent
+    assert [call.name for call in agent.calls] == ["two", "prune_chunks"]
+    agent = attempt(Words(nano, asks("two", "{}"), summary, "#1"), Window(900, summarize=0.01)).agent
+    assert any(summary in nano.tokenizer.decode(segment.tokens) for segment in agent.segments)
+
+
+def test_what_ends_an_answer_is_part_of_how_episodes_live():
+    with_, without = (Harness([two], Window(900), ending=ending) for ending in (repetition, None))
+    assert with_.digest != without.digest
