@@ -93,8 +93,8 @@ class Search:
     penalty or weight on recall (β 0.5); the curriculum of β, which then stays at 4; what the scripted teacher does wrong more
     often than right (which on passages it never does)"""
     skew: float = 0.5
-    """share of the questions of few hops that the first half of RL asks; 0.5: as many as of many hops, 0.75: few hops first. At
-    0.75 a list of three or four is unlearned before four hops are asked for (docs/learning.md)"""
+    """share of the questions of few hops that the first half of RL asks; 0.5: as many as of many hops, 0.75: few hops first,
+    as the report does (neither was better: docs/learning.md)"""
     substeps: int = 0
     """optimizer updates a step; 0: 2, or 1 where --max-lag is above 0 (docs/loop.md)"""
     cap: float = 2.0
