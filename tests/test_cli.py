@@ -257,7 +257,7 @@ def refused(capsys, why: str, *words: str | Path) -> None:
         ("train search --algorithm grpo --cap 3", "--cap is CISPO's"),
         ("train search --cap nan", "--cap must be at least 1, not nan"),
         ("train search --cap inf", "--cap must be at least 1, not inf"),
-        ("train search --warmup 1 --groups 1 --steps 1 --workers 1", "there are no tasks to attempt"),
+        ("train search --warmup 1 --groups 1 --steps 1 --workers 1 --skew 0.75", "there are no tasks to attempt"),
         ("train search --groups 1 --workers 2", "cannot be shared by --workers 2"),
         ("train search --eval-tasks 1 --workers 2", "--eval-tasks 1 cannot be shared by --workers 2"),
         ("train search --teacher http://x/v1", "names no model: write URL#MODEL"),
