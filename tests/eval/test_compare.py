@@ -12,7 +12,7 @@ import pytest
 
 from trivium.agents.search import measured as measuring
 from trivium.agents.search import recipe as recipes
-from trivium.agents.search.compare import AGENTS, compare
+from trivium.agents.search.compare import AGENTS, compare, histories
 from trivium.agents.search.measured import Measured, Speaker, Suite, _attempt, speakers
 from trivium.agents.search.recipe import NANO, Search
 from trivium.agents.search.report import as_json, markdown, tables
@@ -149,6 +149,18 @@ def test_questions_of_so_many_hops_alone(tmp_path):
     assert [task.id for task in deep] == [task.id for task in every if task.truth["hops"] == 4][:7] and len(deep) == 7
     with pytest.raises(InputError, match="no question of 9 hops"):
         assert Measured(folder, Suite(tasks=2, hops=9)).tasks
+
+
+def test_runs_that_share_their_warm_ups_with_others_are_pooled(tmp_path):
+    """Each begins at a folder of its own, and they are of one recipe; where the seeds are not the same they are not."""
+    whole = [run(tmp_path / f"whole-{seed}", seed=seed) for seed in (0, 1)]
+    warm = {"sft_steps": 0, "without": "answer"}
+    arms = [run(tmp_path / f"arm-{seed}", seed=seed, model=str(whole[seed] / "model-sft"), **warm) for seed in (0, 1)]
+    crossed = run(tmp_path / "crossed", seed=1, model=str(whole[0] / "model-sft"), **warm)
+    sides = histories([str(folder) for folder in (*whole, *arms, crossed)])
+    changed = "sft_steps 0, without answer"
+    assert [len(runs) for runs in sides.values()] == [2, 2, 1]
+    assert list(sides)[1] == f"B (model {whole[0] / 'model-sft'}, {changed})" and list(sides)[2].startswith("C (model")
 
 
 def test_a_stopped_measurement_goes_on_where_it_was(tmp_path):

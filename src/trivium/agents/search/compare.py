@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,11 @@ import numpy as np
 from trivium.agents.search.baselines import SEARCHES, Found, fused, judged
 from trivium.agents.search.measured import Attempt, Measured, Speaker, Suite, attempt_all, speakers
 from trivium.agents.search.pruning import prune_report
+from trivium.agents.search.recipe import Search
 from trivium.errors import InputError
 from trivium.eval import Pool, Result, mean_length
 from trivium.harness import Window
+from trivium.loops import Run
 from trivium.loops.run import Event
 from trivium.trace import Task
 from trivium.viewer.curve import series
@@ -90,7 +93,7 @@ def _sorted(runs: Sequence[Measured]) -> dict[str, list[Measured]]:
     """Runs by recipe, the first run's first. InputError for one seed twice, which is no second witness."""
     groups: list[list[Measured]] = []
     for run in runs:
-        like = next((group for group in groups if _recipe(group[0]) == _recipe(run)), None)
+        like = next((group for group in groups if _recipe(group[0].recipe) == _recipe(run.recipe)), None)
         if like is None:
             groups.append([run])
         elif run.recipe.seed in [other.recipe.seed for other in like]:
@@ -127,14 +130,22 @@ def _one_set(runs: Sequence[Measured]) -> None:
             )
 
 
-def _recipe(run: Measured) -> dict[str, Any]:
-    return {name: value for name, value in run.recipe.fields().items() if name not in APART}
+def _recipe(recipe: Search) -> dict[str, Any]:
+    """What runs of one recipe have in common. A model that is the warm-up of another run of this seed is known by that
+    run's recipe and not by its folder, so that runs which differ otherwise can share their warm-ups."""
+    common = {name: value for name, value in recipe.fields().items() if name not in APART}
+    folder = Path(recipe.model)
+    if folder.name == "model-sft" and (folder.parent / "recipe.json").exists():
+        other = Search.of(Run.open(str(folder.parent)).recipe(), str(folder.parent))
+        if other.seed == recipe.seed:
+            common["model"] = _recipe(other)
+    return common
 
 
 def _label(number: int, run: Measured, first: Measured) -> str:
     """A, or B with what it does otherwise."""
-    letter, ours, theirs = chr(ord("A") + number), _recipe(run), _recipe(first)
-    other = ", ".join(f"{name} {ours[name]}" for name in ours if ours[name] != theirs[name])
+    letter, ours, theirs = chr(ord("A") + number), _recipe(run.recipe), _recipe(first.recipe)
+    other = ", ".join(f"{name} {getattr(run.recipe, name)}" for name in ours if ours[name] != theirs[name])
     return f"{letter} ({other})" if other else letter
 
 
