@@ -12,13 +12,15 @@ from trivium.agents.search import SearchReward, search_tools
 from trivium.agents.search.recipe import NANO
 from trivium.agents.search.tools import BRIEF
 from trivium.corpus import Corpus
+from trivium.reward import repetition
 from trivium.tasks.world import World
 
 
 async def main() -> None:
     world = World.make(seed=0)
     corpus = Corpus.build(world.documents)
-    harness = Harness(search_tools(corpus), Window(640, soft=0.5, hard=0.85), BRIEF, Limits(turns=6), specs=False)
+    window, limits = Window(640, soft=0.5, hard=0.85), Limits(turns=6)
+    harness = Harness(search_tools(corpus, 6), window, BRIEF, limits, specs=False, ending=repetition)
     engine = Engine(NANO, context=640)  # speaks
     learner = Learner(Network.load(NANO), CISPO(), lr=2e-4)  # learns, on its own copy of the weights
     probe = engine.renderer.encode("a few words whose logprobs must agree after every update")

@@ -110,6 +110,13 @@ def test_eval_says_what_rollouts_and_pruning_are_worth(trained, capsys):
     assert "2 rollouts fused" in out and "fused, minus one of them" in out and "with pruning disabled" in out
 
 
+def test_an_agent_that_has_no_prunes_has_none_refused(trained, capsys, tmp_path):
+    bare = shutil.copytree(trained, tmp_path / "bare")
+    kept = json.loads((bare / "recipe.json").read_text())
+    (bare / "recipe.json").write_text(json.dumps(kept | {"without": "pruning"}))
+    refused(capsys, "was trained --without pruning", "eval", "search", bare, "--tasks", "2", "--no-prune")
+
+
 @pytest.mark.parametrize("verb", ["eval", "eval search"])
 def test_eval_compares_runs_and_writes_what_it_says(trained, capsys, tmp_path, verb):
     """On the tasks that the run was measured on itself, so that only the base by most likely token is attempted."""
@@ -254,14 +261,18 @@ def refused(capsys, why: str, *words: str | Path) -> None:
         ("train search --size 1", "--size must be at least 2"),
         ("train search --seed -1", "--seed must be"),
         ("train search --lr -0.1", "--lr must be between 0 and 1"),
-        ("train search --algorithm grpo --cap 3", "--cap is CISPO's"),
+        ("train search --algorithm grpo --cap 3", "--cap would change nothing: it is CISPO's alone"),
+        ("train search --teacher-tokens 9", "--teacher-tokens would change nothing: it is for a --teacher"),
+        ("train search --sft-steps 0 --sft-lr 0.01", "--sft-lr would change nothing"),
+        ("train search --sft-steps 0 --teacher http://x/v1#m", "--teacher would change nothing"),
+        ("train search --corpus nowhere --without curriculum", "--without curriculum would change nothing: on passages"),
         ("train search --cap nan", "--cap must be at least 1, not nan"),
         ("train search --cap inf", "--cap must be at least 1, not inf"),
         ("train search --warmup 1 --groups 1 --steps 1 --workers 1 --skew 0.75", "there are no tasks to attempt"),
         ("train search --groups 1 --workers 2", "cannot be shared by --workers 2"),
         ("train search --eval-tasks 1 --workers 2", "--eval-tasks 1 cannot be shared by --workers 2"),
         ("train search --teacher http://x/v1", "names no model: write URL#MODEL"),
-        ("train search --teacher http://x/v1#m --without blunders", "is for the scripted teacher"),
+        ("train search --teacher http://x/v1#m --without blunders", "only the scripted teacher of generated worlds"),
         ("train search --window 120 --workers 1", "the window holds 120"),
         ("train search --window 40 --workers 1", "a window of 40 tokens"),
         ("train search --model no/such-model --workers 1", "no/such-model"),

@@ -157,10 +157,22 @@ def test_runs_that_share_their_warm_ups_with_others_are_pooled(tmp_path):
     warm = {"sft_steps": 0, "without": "answer"}
     arms = [run(tmp_path / f"arm-{seed}", seed=seed, model=str(whole[seed] / "model-sft"), **warm) for seed in (0, 1)]
     crossed = run(tmp_path / "crossed", seed=1, model=str(whole[0] / "model-sft"), **warm)
-    sides = histories([str(folder) for folder in (*whole, *arms, crossed)])
-    changed = "sft_steps 0, without answer"
-    assert [len(runs) for runs in sides.values()] == [2, 2, 1]
-    assert list(sides)[1] == f"B (model {whole[0] / 'model-sft'}, {changed})" and list(sides)[2].startswith("C (model")
+    sides = histories([str(folder) for folder in (*whole, *arms)])
+    assert [len(runs) for runs in sides.values()] == [2, 2]
+    assert list(sides)[1] == f"B (model {whole[0] / 'model-sft'}, sft_steps 0, without answer)"
+    assert [len(runs) for runs in histories([str(arms[1]), str(crossed)]).values()] == [1, 1]
+
+
+def test_runs_that_begin_at_one_warm_up_are_pooled(tmp_path):
+    warm = str(run(tmp_path / "whole", seed=0) / "model-sft")
+    arms = [run(tmp_path / f"arm-{seed}", seed=seed, model=warm, sft_steps=0) for seed in (0, 1, 2)]
+    assert [len(runs) for runs in histories([str(folder) for folder in arms]).values()] == [3]
+
+
+def test_a_run_without_the_tool_is_not_measured_with_its_prunes_refused(tmp_path):
+    folders = [run(tmp_path / "whole"), run(tmp_path / "bare", without="pruning")]
+    said = compare([str(folder) for folder in folders], SUITE, rollouts=1, no_prune=True, workers=1, watch=quiet)
+    assert ["rl_no_prune" in side["policies"] for side in said["recipes"]] == [True, False]
 
 
 def test_a_stopped_measurement_goes_on_where_it_was(tmp_path):
@@ -213,6 +225,8 @@ def test_other_weights_and_another_harness_are_another_measurement(tmp_path):
     assert len({made.prefix(speaker) for speaker in speakers(no_prune=True)}) == len(speakers(no_prune=True))
     bare = Measured(str(run(tmp_path / "b", without="pruning")), SUITE)
     assert bare.prefix(RL) != before
+    bare.harness(RL).ending = None
+    assert bare.prefix(RL) != Measured(str(tmp_path / "b"), SUITE).prefix(RL), "where an answer ends is the harness's, too"
     (tmp_path / "r" / "model" / "model.safetensors").write_bytes(b"others")
     assert made.prefix(RL) != before
 
@@ -236,6 +250,14 @@ def test_what_the_run_measured_itself_counts_if_it_covers_all_tasks(tmp_path):
     assert len(Measured(str(folder), Suite(tasks=5)).missing(RL)) == 5
     (folder / "recipe.json").write_text(json.dumps(Search(without="pruning").fields()))
     assert len(Measured(str(folder), SUITE).missing(RL)) == 4, "made in another harness: its prompt is another"
+    (folder / "recipe.json").write_text(json.dumps(Search().fields()))
+    assert Measured(str(folder), SUITE).missing(RL) == []
+    episodes[0].agent.answer = "#1 #2 #1"
+    (folder / "episodes.db").unlink()
+    own = Store(folder / "episodes.db")
+    own.write(episodes)
+    own.close()
+    assert len(Measured(str(folder), SUITE).missing(RL)) == 4, "heard beyond where an answer ends now"
 
 
 def test_documents_that_changed_since_a_run_was_begun_are_told(tmp_path, monkeypatch):

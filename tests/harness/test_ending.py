@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 
 import pytest
 
 from tests.harness.test_rough import Words, asks, two
 from trivium.agents.search.recipe import NANO
+from trivium.errors import InputError
 from trivium.harness import Harness, Window, prune_chunks
 from trivium.policy import Renderer, Scripted
 from trivium.policy.scripted import say
@@ -34,6 +36,8 @@ def attempt(policy, window: Window = Window(900)):
         ("#1 #12 #13 #123 #12 #4", "#1 #12 #13 #123"),  # a handle is no other's beginning
         ("#7 says it, and #7 says it well", "#7 says it, and"),
         ("nothing", "nothing"),
+        ("#1 日本 #2 日本 #1", "#1 日本 #2 日本"),  # of whose letters each takes several tokens
+        ("#1 日 #1", "#1 日"),
     ],
 )
 def test_an_answer_is_over_before_the_first_handle_said_again(nano, said, kept):
@@ -61,10 +65,26 @@ def test_a_text_only_policy_is_cut_too(nano):
 
 def test_calls_and_summaries_go_on_to_their_own_end(nano):
     asked, summary = asks("prune_chunks", '{"keep": ["#1", "#1"]}'), "#1 and #1 again"
-    agent = attempt(Words(nano, asks("two", "{}"), asked, "#1")).agent
-    assert [call.name for call in agent.calls] == ["two", "prune_chunks"]
+    agent = attempt(Words(nano, asks("two", "{}"), f"#1 and #1: {asked}", "#1")).agent
+    assert [call.name for call in agent.calls] == ["two", "prune_chunks"] and agent.answer.strip() == "#1"
     agent = attempt(Words(nano, asks("two", "{}"), summary, "#1"), Window(900, summarize=0.01)).agent
     assert any(summary in nano.tokenizer.decode(segment.tokens) for segment in agent.segments)
+
+
+def test_an_ending_beyond_the_end_changes_nothing(nano):
+    def far(text: str) -> int:
+        return 50
+
+    harness = Harness([two], Window(900), specs=False, ending=far)
+    agent = asyncio.run(harness.run(Task("q", "?"), Words(nano, "#1 #1"))).agent
+    assert (agent.answer.strip(), agent.stop.reason) == ("#1 #1", "finished")
+
+
+@pytest.mark.parametrize("nameless", [lambda text: None, functools.partial(repetition)])
+def test_an_ending_without_a_name_is_refused(nameless):
+    """Stores tell harnesses apart by it."""
+    with pytest.raises(InputError, match="write the ending with def"):
+        Harness([two], Window(900), ending=nameless)
 
 
 def test_what_ends_an_answer_is_part_of_how_episodes_live():

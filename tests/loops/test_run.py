@@ -50,6 +50,13 @@ def test_of_two_that_begin_at_once_one_is_refused(tmp_path, monkeypatch):
     assert refused and Run.open(tmp_path / "run").recipe() == {"seed": 0}
 
 
+def test_a_run_from_before_a_field_existed_is_told_so(tmp_path):
+    """Not to give a value that no option takes."""
+    Run.begin(tmp_path / "run", {"seed": 0}).close()
+    with pytest.raises(InputError, match="an older Trivium, which knew no skew: give another folder"):
+        Run(tmp_path / "run").check({"seed": 0, "skew": 0.5})
+
+
 def test_a_run_whose_data_changed_is_not_gone_on_with(tmp_path):
     begun = Run.begin(tmp_path / "run", {"seed": 0})
     begun.pin({"weights": "a", "questions": "b"})

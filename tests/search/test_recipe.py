@@ -154,11 +154,6 @@ def test_on_passages_no_steps_are_no_error(passages):
     assert Parts(Search(corpus=passages, warmup=1, steps=0)).rl_tasks is not None
 
 
-def test_on_passages_no_curriculum_leaves_the_reward_alone():
-    made = Parts(Search(corpus="somewhere", steps=4, without="curriculum"))
-    assert made.scorer(3) == priced(made, beta=2.0, turns=10)
-
-
 @pytest.mark.parametrize("without", PARTS)
 def test_all_are_judged_alike(without):
     assert parts(without).judge == priced(parts(), beta=2.0)
@@ -177,6 +172,7 @@ def test_many_hops_come_as_often_as_few_and_with_a_skew_later(skew):
 def test_a_run_from_before_skew_was_a_field_had_few_hops_first():
     kept = {name: value for name, value in Search().fields().items() if name != "skew"}
     assert (Search.of(kept, "out").skew, Search().skew) == (0.75, 0.5)
+    assert Search.of(kept | {"without": "curriculum"}, "out").skew == 0.5, "which left out both then"
 
 
 @pytest.mark.parametrize("skew", [0.2, 1.5, float("nan")])

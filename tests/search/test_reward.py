@@ -23,6 +23,16 @@ def test_what_compose_takes():
             compose(**parts)
 
 
+def test_a_summary_is_no_turn(renderer):
+    """It is a second reply of its turn: not one more to be priced, and not one that went wrong."""
+    harness = Harness([search_corpus], Window(4000, summarize=0.001), "Search.", specs=False)
+    said = [call(search()), say("so far #1"), call(search()), say("so far #2"), say(" #2")]
+    episode = asyncio.run(harness.run(TASK, script(renderer, said)))
+    found = asyncio.run(SearchReward(turns=6)(episode))
+    assert (found["turns"], found["format_valid"], found["turn_penalty"], found["finished"]) == (3, 1, 0, 1)
+    assert found["calls_per_turn"] == pytest.approx(2 / 3)
+
+
 @pytest.mark.parametrize(
     ("answer", "read"),
     [

@@ -67,9 +67,11 @@ class Context:
         tokens = list(reply.tokens)
         said = self.renderer.parse(tokens)
         over = reply.complete and bool(tokens) and tokens[-1] in self.renderer.stop_tokens
-        if (letters := ending(said.text) if ending and not said.calls else None) is not None:
-            kept = next(n for n in range(len(tokens) + 1) if len(self.renderer.parse(tokens[:n]).text) >= letters)
-            tokens, said, over = tokens[:kept], self.renderer.parse(tokens[:kept]), True
+        letters = ending(said.text) if ending and not said.calls else None
+        if letters is not None and letters < len(said.text):
+            wanted, parse = said.text[:letters], self.renderer.parse
+            kept = next(n for n in range(len(tokens) + 1) if parse(tokens[:n]).text.startswith(wanted))
+            tokens, said, over = tokens[:kept], parse(tokens[:kept]), True
         heard = len(tokens)
         self.segment.speak(tokens, reply.logprobs[:heard], reply.versions[:heard], reply.kept[:heard])
         return said, over

@@ -37,8 +37,8 @@ class Harness:
 
     `prompt` is the system message. With `specs` the tools' schemas are given to the template; a nano model, whose window
     they would fill, learns them from its warm-up instead. An endpoint is always given them: its context is its own.
-    `ending` says after how many letters an answer is over, None where it comes to its own end: what a policy says beyond
-    is neither kept nor learned from.
+    `ending`, a function with a name, says of an answer how many letters of it are kept, None for all of them: what a policy
+    says beyond is neither in the episode nor learned from.
     """
 
     def __init__(
@@ -55,6 +55,8 @@ class Harness:
         self.tools = {tool.name: tool for tool in tools}
         if len(self.tools) != len(tools):
             raise InputError(f"two tools share a name: {sorted(tool.name for tool in tools)}")
+        if ending and not getattr(ending, "__name__", "").isidentifier():
+            raise InputError(f"write the ending with def, so that its name tells it from others: {ending!r} has none")
         self.window, self.prompt, self.limits, self.ending = window, prompt, limits or Limits(), ending
         self.offered = [tool.spec() for tool in tools]
         self.specs = self.offered if specs else []

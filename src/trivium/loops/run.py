@@ -111,6 +111,10 @@ class Run:
     def _same(self, recipe: dict[str, Any]) -> None:
         old = self.recipe()
         wanted = json.loads(json.dumps(recipe))
+        if new := sorted(wanted.keys() - old.keys()):
+            raise InputError(
+                f"{self.folder} was begun by an older Trivium, which knew no {new[0]}: give another folder with --out"
+            )
         if other := [name for name in sorted(wanted.keys() | old.keys()) if old.get(name) != wanted.get(name)]:
             told = ", ".join(f"{name}={old.get(name)!r}, not {wanted.get(name)!r}" for name in other)
             raise InputError(

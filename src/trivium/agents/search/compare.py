@@ -77,7 +77,7 @@ def compare(
         _one_set(runs)
     wanted = speakers(rollouts, no_prune)
     attempt_all(runs, wanted, workers, watch)
-    found = {run.run.folder: results(run, wanted, _plain(run, watch)) for run in runs}
+    found = {run.run.folder: results(run, run.speakers(wanted), _plain(run, watch)) for run in runs}
     made = [Side(label, tuple(group), _pools([found[run.run.folder] for run in group])) for label, group in sides.items()]
     between = {f"{b.label} minus {made[0].label}": _between(b, made[0]) for b in made[1:]}
     return {"recipes": [_side(side) for side in made], "between": between}
@@ -93,7 +93,7 @@ def _sorted(runs: Sequence[Measured]) -> dict[str, list[Measured]]:
     """Runs by recipe, the first run's first. InputError for one seed twice, which is no second witness."""
     groups: list[list[Measured]] = []
     for run in runs:
-        like = next((group for group in groups if _recipe(group[0].recipe) == _recipe(run.recipe)), None)
+        like = next((group for group in groups if _alike(group[0].recipe, run.recipe)), None)
         if like is None:
             groups.append([run])
         elif run.recipe.seed in [other.recipe.seed for other in like]:
@@ -130,22 +130,32 @@ def _one_set(runs: Sequence[Measured]) -> None:
             )
 
 
+def _alike(one: Search, other: Search) -> bool:
+    """Whether two runs are of one recipe. Arms may share their warm-ups with others: a model that is the warm-up of a run
+    of the same seed is alike where those two runs are, though each lies in a folder of its own."""
+    ours, theirs = _recipe(one), _recipe(other)
+    if ours != theirs and (warm := (_warmed(one), _warmed(other))) and all(warm):
+        ours["model"], theirs["model"] = map(_recipe, warm)
+    return ours == theirs
+
+
 def _recipe(recipe: Search) -> dict[str, Any]:
-    """What runs of one recipe have in common. A model that is the warm-up of another run of this seed is known by that
-    run's recipe and not by its folder, so that runs which differ otherwise can share their warm-ups."""
-    common = {name: value for name, value in recipe.fields().items() if name not in APART}
+    return {name: value for name, value in recipe.fields().items() if name not in APART}
+
+
+def _warmed(recipe: Search) -> Search | None:
+    """The run of the same seed at whose warm-up this one began."""
     folder = Path(recipe.model)
-    if folder.name == "model-sft" and (folder.parent / "recipe.json").exists():
-        other = Search.of(Run.open(str(folder.parent)).recipe(), str(folder.parent))
-        if other.seed == recipe.seed:
-            common["model"] = _recipe(other)
-    return common
+    if folder.name != "model-sft" or not (folder.parent / "recipe.json").is_file():
+        return None
+    other = Search.of(Run.open(folder.parent).recipe(), str(folder.parent))
+    return other if other.seed == recipe.seed else None
 
 
 def _label(number: int, run: Measured, first: Measured) -> str:
     """A, or B with what it does otherwise."""
     letter, ours, theirs = chr(ord("A") + number), _recipe(run.recipe), _recipe(first.recipe)
-    other = ", ".join(f"{name} {getattr(run.recipe, name)}" for name in ours if ours[name] != theirs[name])
+    other = ", ".join(f"{name} {ours[name]}" for name in ours if ours[name] != theirs[name])
     return f"{letter} ({other})" if other else letter
 
 

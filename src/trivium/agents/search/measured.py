@@ -1,7 +1,7 @@
 """A run's policies on held-out tasks: attempted once, by as many processes as one likes, and kept beside the run.
 
 `RUN/compare.db` holds every episode that a comparison asked for. Its id names who spoke and a digest of all that decides
-what it says: weights, sampling, seed, prompt, tools, window and corpus. So what is there is never made again, a killed
+what it says: weights, sampling, seed, harness and corpus. So what is there is never made again, a killed
 measurement goes on where it was, and other weights or another harness are another measurement.
 """
 
@@ -131,6 +131,10 @@ class Measured:
         corpus = self.parts.corpus if self.suite.corpus == self.recipe.corpus else self.corpora[""]
         return self.parts.harness_on(corpus)
 
+    def speakers(self, wanted: Sequence[Speaker]) -> list[Speaker]:
+        """Those of `wanted` that are somebody else here: without the tool, one whose prunes are refused is not."""
+        return [speaker for speaker in wanted if speaker.pruning or "prune_chunks" in self._harness.tools]
+
     def harness(self, speaker: Speaker) -> Harness:
         return self._harness if speaker.pruning else refusing(self._harness)
 
@@ -161,10 +165,9 @@ class Measured:
 
     def _key(self, speaker: Speaker) -> str:
         """A digest of all that decides what `speaker` says on a task."""
-        harness, weights = self._harness, "" if speaker.stage == "expert" else _digest(self.weights(speaker.stage))
+        weights = "" if speaker.stage == "expert" else _digest(self.weights(speaker.stage))
         decides = [
-            weights, asdict(self.sampling(speaker)), self.recipe.seed, speaker.pruning, harness.prompt, harness.specs,
-            asdict(harness.window), asdict(harness.limits), sorted(harness.tools), self._corpus_key,
+            weights, asdict(self.sampling(speaker)), self.recipe.seed, speaker.pruning, self._harness.digest, self._corpus_key,
             self.recipe.results,
         ]  # fmt: skip
         return hashlib.blake2b(json.dumps(decides).encode(), digest_size=6).hexdigest()
@@ -186,13 +189,16 @@ class Measured:
         return own | found if all((task.id, 0) in own for task in self.tasks) else found
 
     def _opens(self, speaker: Speaker) -> Callable[[Episode], bool]:
-        """Whether an episode of the run's own was made in the harness as it is now, as far as its first tokens tell."""
+        """Whether an episode of the run's own was made in the harness as it is now, as far as its first tokens and where its
+        answer ends tell."""
         harness, sampling, renderer = self._harness, self.sampling(speaker), self.parts.renderer
 
         def same(episode: Episode) -> bool:
             asked, first = harness.opening(episode.task.prompt, renderer), episode.agent.segments[0]
             opening = renderer.opening(asked, harness.specs)
-            return first.sampling == sampling and first.tokens[: len(opening)] == list(opening)
+            letters = harness.ending(episode.agent.answer) if harness.ending else None
+            whole = letters is None or letters >= len(episode.agent.answer)  # else it was heard beyond its end
+            return whole and first.sampling == sampling and first.tokens[: len(opening)] == list(opening)
 
         return same
 
@@ -270,7 +276,7 @@ class Job:
 def attempt_all(runs: Sequence[Measured], wanted: Sequence[Speaker], workers: int, watch: Callable[[], Any]) -> None:
     """Attempt what is missing, in `workers` processes; `watch` makes the Watcher of the first. InputError, before anything
     is attempted, where a run does not keep the weights that this takes."""
-    jobs = [job for run in runs for speaker in wanted if (job := _job(run, speaker)).pairs]
+    jobs = [job for run in runs for speaker in run.speakers(wanted) if (job := _job(run, speaker)).pairs]
     if jobs:
         launch(_work, workers, jobs, watch)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from trivium.agents.search.reward import past_soft
+from trivium.agents.search.reward import past_soft, summaries
 from trivium.corpus import document_of
 from trivium.eval import Interval, mean_interval, ratio_interval
 from trivium.harness import Window
@@ -40,7 +40,7 @@ def prune_measures(episode: Episode, window: Window) -> dict[str, float]:
         "prune_wrong": float(sum(len(dropped & gold) for dropped, _ in states)),
         "prune_random": sum(len(dropped) * len(gold & view) / len(view) for dropped, view in states),
         "past_soft": past_soft(thread, window),
-        "pruned_fitting": float(bool(ops)) if _fits(thread, ops, window) else NAN,
+        "pruned_fitting": float(bool(ops)) if _fits(episode, ops, window) else NAN,
     }
 
 
@@ -82,9 +82,10 @@ def _in_view(segment: Segment) -> set[str]:
     return {span.ref for span in segment.spans if span.kind == "chunk" and span.stop <= asked}
 
 
-def _fits(thread: Thread, ops: Sequence[Prune], window: Window) -> bool:
+def _fits(episode: Episode, ops: Sequence[Prune], window: Window) -> bool:
     """Whether the thread would have gone the same way with nothing pruned. What prune calls and their results took is not
     taken off, so this says no a little too often."""
+    thread, written = episode.agent, {(point.segment, point.position) for point in summaries(episode)}
     acted = {call.turn for call in thread.calls if call.name != "prune_chunks"}
     first = min((call.turn for call in thread.calls), default=0)
     cuts = {op.before.segment: op for op in ops}
@@ -93,7 +94,7 @@ def _fits(thread: Thread, ops: Sequence[Prune], window: Window) -> bool:
         for span in segment.sampled():
             if turn in acted and gone + span.stop > window.hard * window.budget:
                 return False
-            turn += 1
+            turn += (number, span.stop) not in written
         used = gone + len(segment.tokens)
         if number in cuts:
             gone += sum(s.stop - s.start for s in segment.spans if s.kind == "chunk" and s.ref in cuts[number].chunks)

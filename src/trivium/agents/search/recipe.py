@@ -133,16 +133,17 @@ class Search:
         if unknown := sorted(kept.keys() - known):
             raise InputError(f"{out} was made by another Trivium: its recipe has a field {unknown[0]!r}")
         try:
-            return msgspec.convert({"results": 6, "skew": 0.75, **kept, "out": out}, cls)  # as it was before they were fields
+            before = {"results": 6, "skew": 0.5 if kept.get("without") == "curriculum" else 0.75}  # these were fields
+            return msgspec.convert({**before, **kept, "out": out}, cls)
         except msgspec.ValidationError as error:
             raise CorruptError(f"the recipe in {out} is none: {error}") from error
 
 
 class Parts:
-    """What a recipe is built of, each part made when first asked for."""
+    """What a recipe is built of, each part made when first asked for; `progress` is told of vectors that are made."""
 
-    def __init__(self, recipe: Search) -> None:
-        self.recipe = recipe
+    def __init__(self, recipe: Search, progress: Callable[[int, int], None] | None = None) -> None:
+        self.recipe, self.progress = recipe, progress
 
     def check(self) -> None:
         """Raises InputError for what would fail later: no such model, no such questions, a window that they do not fit."""
@@ -215,7 +216,7 @@ class Parts:
     @cached_property
     def corpus(self) -> Corpus:
         """The passages of --corpus."""
-        return open_corpus(self.recipe.corpus, self.window)
+        return open_corpus(self.recipe.corpus, self.window, self.progress)
 
     @cached_property
     def documents(self) -> list[Document]:

@@ -10,7 +10,7 @@ from trivium.corpus import document_of
 from trivium.errors import InputError
 from trivium.harness import Window
 from trivium.reward import cited, f_beta, handles, precision, recall, streak_penalty, turn_penalty
-from trivium.trace import Episode, Piece, Prune, Task, Thread
+from trivium.trace import Episode, Piece, Point, Prune, Summarize, Task, Thread
 
 FLOOR = 0.01
 """ε of the report, illegible there; 0.01 as a third-party rebuild has it (reports.md 3.5)."""
@@ -46,7 +46,7 @@ class SearchReward:
             "trajectory_recall": recall(shown, gold),
             "answer_found": float(answer_found(episode)),
             "prune_penalty": streak_penalty(call.name == "prune_chunks" for call in thread.calls),
-            "turn_penalty": turn_penalty(thread.turns, self.turns // 2, self.turns),
+            "turn_penalty": turn_penalty(thread.turns - len(summaries(episode)), self.turns // 2, self.turns),
         }
         before = 0.7 * parts["f_beta"] + self.trajectory * parts["trajectory_recall"] + self.answer * parts["answer_found"]
         penalty = self.pruning * parts["prune_penalty"] + parts["turn_penalty"]
@@ -59,11 +59,12 @@ class SearchReward:
 def measures(episode: Episode, returned: list[str]) -> dict[str, float]:
     """What is reported beside the reward. `prune_accuracy` is there only where something was pruned."""
     gold, thread = episode.task.truth["gold"], episode.agent
+    turns = thread.turns - len(summaries(episode))
     found = {
         **of_ranking(returned, gold),
-        "format_valid": valid_turns(thread) / max(1, _lived(thread)),
-        "turns": float(thread.turns),
-        "calls_per_turn": len(thread.calls) / max(1, thread.turns),
+        "format_valid": valid_turns(thread) / max(1, turns + _before(thread)),
+        "turns": float(turns),
+        "calls_per_turn": len(thread.calls) / max(1, turns),
         "searches": float(sum(call.name == "search_corpus" for call in thread.calls)),
         "tokens": float(max(len(segment.tokens) for segment in thread.segments)),
         "finished": float(bool(thread.stop) and thread.stop.reason == "finished"),
@@ -86,6 +87,11 @@ def past_soft(thread: Thread, window: Window) -> float:
     """1 if the policy ever spoke with more than the soft threshold in view."""
     spoken_at = [span.start for segment in thread.segments for span in segment.sampled()]
     return float(any(at > window.soft * window.budget for at in spoken_at))
+
+
+def summaries(episode: Episode) -> list[Point]:
+    """Where the agent's summaries end: each is a second reply of its turn, and no turn of its own."""
+    return [op.before for op in episode.ops if isinstance(op, Summarize) and op.before.thread == episode.agent.id]
 
 
 def returned_documents(episode: Episode) -> list[str]:
@@ -135,10 +141,9 @@ def valid_turns(thread: Thread) -> int:
     return len(acted - failed) + (finished and bool(refs) and all(ref in known for ref in refs))
 
 
-def _lived(thread: Thread) -> int:
-    """Turns of a thread, those before a branch included, whose calls it has too."""
-    before = sum(span.kind == "sampled" and span.stop <= thread.segments[0].carried for span in thread.segments[0].spans)
-    return before + thread.turns
+def _before(thread: Thread) -> int:
+    """Turns of a thread before it branched off, whose calls it has too."""
+    return sum(span.kind == "sampled" and span.stop <= thread.segments[0].carried for span in thread.segments[0].spans)
 
 
 def _plain(text: str) -> str:

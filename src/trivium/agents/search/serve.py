@@ -10,8 +10,10 @@ from pathlib import Path
 from trivium.agents.search.baselines import fused, judged, returned
 from trivium.agents.search.measured import effort, refusing
 from trivium.agents.search.recipe import Parts, Search, open_corpus
+from trivium.agents.search.watcher import embedding
 from trivium.corpus import document_of
 from trivium.engine import Engine
+from trivium.errors import InputError
 from trivium.eval import Interval, Result, evaluate, fuse, mean_length
 from trivium.eval.fuse import check_rollouts
 from trivium.harness import Harness, Snapshot, refuse_silence
@@ -30,19 +32,6 @@ def _opened(run: str, tasks: int = 0) -> tuple[Parts, Path]:
     return Parts(replace(recipe, eval_tasks=max(tasks, recipe.eval_tasks))), opened.model()
 
 
-def _on(corpus: str, parts: Parts, watch: Live) -> Harness:
-    """The run's harness on somebody's documents, whose vectors may take a while the first time."""
-    made = 0
-
-    def embedded(done: int, total: int) -> None:
-        nonlocal made
-        watch.stage("embed", total, made)
-        watch.advance(done - made)
-        made = done
-
-    return parts.harness_on(open_corpus(corpus, parts.window, embedded))
-
-
 def measure(
     run: str, corpus: str, tasks: int, split: str, sampling: Sampling, seed: int, rollouts: int, no_prune: bool, watch: Live
 ) -> str:
@@ -50,12 +39,14 @@ def measure(
     `no_prune` also what pruning is worth. InputError for a run without weights, or no such questions."""
     check_rollouts(rollouts, sampling)
     parts, model = _opened(run, tasks)
+    if no_prune and parts.recipe.without == "pruning":
+        raise InputError(f"{run} was trained --without pruning: there is nothing that --no-prune could refuse")
     if not corpus and parts.real and Run.open(run).changed({"documents": parts.corpus.digest}):
         watch.note(f"{run} was trained on other documents than {parts.recipe.corpus} has now: these scores are on those of now")
     questions = (beir_tasks(corpus, split) if corpus else parts.heldout_tasks)[:tasks]
     judge = parts.judge_on(bool(corpus) or parts.real)
     engine, sampling = Engine(model, context=parts.window.budget), replace(sampling, max_tokens=parts.window.reply)
-    harness = _on(corpus, parts, watch) if corpus else parts.harness
+    harness = parts.harness_on(open_corpus(corpus, parts.window, embedding(watch))) if corpus else parts.harness
 
     def attempt(harness: Harness, stage: str) -> tuple[Result, list[Episode]]:
         watch.stage(stage, len(questions) * rollouts)
@@ -109,7 +100,7 @@ def answer(run: str, question: str, corpus: str, greedy: bool = True, rollouts: 
     sampling = Sampling(temperature=0.0 if greedy else 1.0, max_tokens=parts.window.reply)
     check_rollouts(rollouts, sampling)
     with Live() as watch:
-        harness = _on(corpus, parts, watch)
+        harness = parts.harness_on(open_corpus(corpus, parts.window, embedding(watch)))
     engine = Engine(model, slots=rollouts, context=parts.window.budget)
     said: asyncio.Queue[str | None] = asyncio.Queue()
 

@@ -11,7 +11,7 @@ from typing import Any, get_args, get_type_hints
 
 from trivium.agents.search.lessons import Lessons
 from trivium.agents.search.recipe import Parts, Search
-from trivium.agents.search.watcher import Silent, Watcher
+from trivium.agents.search.watcher import Silent, Watcher, embedding
 from trivium.engine import Engine
 from trivium.errors import CorruptError, InputError
 from trivium.eval import Result, evaluate
@@ -34,12 +34,27 @@ LEAST = {
     "seed": 0, "window": 0, "results": 1, "warmup": 1, "teacher_tokens": 1, "sft_steps": 0, "steps": 0, "groups": 1, "size": 2,
     "substeps": 1, "cap": 1, "lora": 0, "max_lag": 0, "eval_tasks": 1, "workers": 1,
 }  # fmt: skip
+_VAIN: tuple[tuple[str, Callable[[Search], bool], str], ...] = (
+    ("cap", lambda r: r.cap != Search.cap and r.algorithm != "cispo", "it is CISPO's alone"),
+    ("teacher-tokens", lambda r: r.teacher_tokens != Search.teacher_tokens and not r.teacher, "it is for a --teacher"),
+    ("sft-lr", lambda r: r.sft_lr != Search.sft_lr and not r.sft_steps, "--sft-steps 0 has no warm-up"),
+    ("teacher", lambda r: bool(r.teacher) and not r.sft_steps, "--sft-steps 0 has no warm-up"),
+    ("without curriculum", lambda r: r.without == "curriculum" and bool(r.corpus), "on passages β is 2 from the start"),
+    (
+        "without blunders", lambda r: r.without == "blunders" and bool(r.corpus or r.teacher),
+        "only the scripted teacher of generated worlds makes them",
+    ),
+)  # fmt: skip
+"""Options that a recipe could not honour (law 7): which, when, and why."""
 SHOWN = (*METRICS, "reward", "precision", "returned", "turns", "calls_per_turn", "searches", "tokens", "finished")
 
 
 def train(recipe: Search, watch: Callable[[], Any]) -> None:
     """Run the recipe to its end, from where it was stopped. `watch` makes the Watcher of rank 0 (a context manager)."""
     check(recipe)
+    if recipe.corpus:  # its vectors, for which no rank should have to wait, and whose number a person should see
+        with watch() as watcher:
+            Parts(recipe, embedding(watcher)).check()
     launch(_walk, recipe.workers, recipe, watch)
 
 
@@ -53,13 +68,12 @@ def check(recipe: Search) -> None:
             raise InputError(f"--{name.replace('_', '-')} must be between 0 and 1, not {getattr(recipe, name)}")
     if not 0.5 <= recipe.skew <= 1:
         raise InputError(f"--skew is a share from 0.5 (few hops as often as many) to 1, not {recipe.skew}")
-    if recipe.cap != Search.cap and recipe.algorithm != "cispo":
-        raise InputError(f"--cap is CISPO's; --algorithm {recipe.algorithm} has none")
     for name in ("algorithm", "without"):  # tyro sees to it on the command line
         if getattr(recipe, name) not in (known := get_args(get_type_hints(Search)[name])):
             raise InputError(f"--{name} is one of {', '.join(known)}, not {getattr(recipe, name)!r}")
-    if (recipe.corpus or recipe.teacher) and recipe.without == "blunders":
-        raise InputError("--without blunders is for the scripted teacher of generated worlds: no other makes them")
+    for name, vain, why in _VAIN:
+        if vain(recipe):
+            raise InputError(f"--{name} would change nothing: {why}")
     for name in ("groups", "eval_tasks"):
         if getattr(recipe, name) < recipe.workers:
             flag = name.replace("_", "-")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -32,3 +33,16 @@ class Silent:
 
     def note(self, text: str) -> None:
         pass
+
+
+def embedding(watcher: Watcher) -> Callable[[int, int], None]:
+    """A stage for vectors that are made for the first time: told how many of how many there are."""
+    made = 0
+
+    def told(done: int, total: int) -> None:
+        nonlocal made
+        watcher.stage("embed", total, made)
+        watcher.advance(done - made)
+        made = done
+
+    return told
