@@ -93,6 +93,12 @@ def test_a_foreign_cache_is_named(tmp_path):
         CachedEmbedder(Counting(), tmp_path).embed(["x"])
 
 
+def test_a_place_where_no_cache_can_be_is_named(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(InputError, match=r"vectors\.sqlite cannot be used"):
+        CachedEmbedder(Counting(), tmp_path / "file" / "cache").embed(["x"])
+
+
 def test_a_cache_that_cannot_be_used_is_named_and_left_as_it_is(tmp_path, monkeypatch):
     CachedEmbedder(Counting(), tmp_path).embed(["x"])
     real = sqlite3.connect

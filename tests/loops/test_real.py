@@ -279,6 +279,9 @@ def test_a_step_of_a_frozen_teachers_episodes_alone_is_passed(tiny_model, render
         events = [event async for event in sft(learner, [ours, theirs], steps=2, size=1)]
         with pytest.raises(InputError, match=r"learns from \['agent'\], these are by \['frozen'\]"):
             await anext(sft(learner, [theirs], steps=1, size=1))
+        mute = dataclasses.replace(ours, threads=[dataclasses.replace(ours.agent, segments=[])])
+        with pytest.raises(InputError, match="in these nobody says a word"):
+            await anext(sft(learner, [mute], steps=1, size=1))
         with pytest.raises(InputError, match="cispo has no use for single episodes"):
             await anext(sft(comparing, [ours], steps=1, size=1))
         return events

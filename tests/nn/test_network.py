@@ -196,6 +196,17 @@ def test_weights_that_are_no_numbers_are_named(tmp_path):
         Network.load(tmp_path / "net")
 
 
+def test_one_number_that_is_none_is_named(tmp_path):
+    """Of a token that no first look at the network says."""
+    network().save(tmp_path / "net")
+    file = tmp_path / "net" / "model.safetensors"
+    weights = load_file(file)
+    next(value for name, value in weights.items() if "embed" in name)[30, 5] = torch.nan
+    save_file(weights, file, {"format": "pt"})
+    with pytest.raises(CorruptError, match="NaN"):
+        Network.load(tmp_path / "net")
+
+
 def test_a_full_disk_is_an_oserror_and_leaves_no_folder(tmp_path, monkeypatch):
     net = network()
 

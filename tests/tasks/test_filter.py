@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from trivium.errors import InputError
 from trivium.tasks import Scored, World, keep, two_phases
 from trivium.tasks.filter import rate
+from trivium.trace import Task
 
 RECALLS = st.tuples(st.sampled_from((0, 0.2, 0.25, 0.4, 0.5, 0.6, 2 / 3, 1)), st.floats(0, 1), st.booleans())
 EPISODES = st.lists(st.tuples(st.integers(0, 8), RECALLS), max_size=60).map(
@@ -70,3 +71,5 @@ def test_two_phases_hold_every_task_once_and_skew():
     assert Counter(t.truth["hops"] for t in second) == {1: 10, 3: 30}
     with pytest.raises(InputError, match="0.5 to 1"):
         two_phases(tasks, skew=0.2)
+    with pytest.raises(InputError, match=r"task q does not say how many hops"):
+        two_phases([Task("q", "?")])

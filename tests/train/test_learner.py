@@ -20,6 +20,11 @@ from trivium.train.algorithms import Tokens, kimi, ppo, with_k3
 from trivium.train.batch import lessons, pack, share_prefixes, split
 
 
+def test_weights_that_would_round_small_steps_away_are_refused():
+    with pytest.raises(InputError, match="rounded away in 16 bits"):
+        Learner(network(dtype=torch.bfloat16), SFT(), 1e-5)
+
+
 def small() -> list:
     rng = random.Random(4)
     return [episode(f"t{number}/0", rng) for number in range(4)]

@@ -58,7 +58,7 @@ class Engine:
             raise Unsupported(f"this engine has no attention kernel for {weight.device}; it runs on a CPU or a CUDA device")
         if renderer is None and isinstance(model, Network) and model.folder is None:
             raise InputError("this network was made and not loaded, and has no tokenizer: give Engine a renderer")
-        self.renderer = renderer or Renderer.load(self.network.folder)
+        self.renderer = renderer or Renderer.load(self.network.folder if isinstance(model, Network) else model)
         self.name, self.version = name, version
         limit = getattr(self.network.config, "max_position_embeddings", context)
         if not 0 < context <= limit:

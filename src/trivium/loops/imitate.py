@@ -17,8 +17,8 @@ async def sft(
 ) -> AsyncIterator[Event]:
     """`size` episodes a step, `first` to `steps`; epoch after epoch in an order that only the seed decides.
 
-    Raises InputError where there are no episodes, or none by whom the learner learns from, and for a learner whose algorithm
-    compares attempts.
+    Raises InputError where there are no episodes, or none in which somebody speaks whom the learner learns from, and for a
+    learner whose algorithm compares attempts.
     """
     if not episodes:
         raise InputError("there are no episodes to imitate")
@@ -34,13 +34,14 @@ async def sft(
 
 def _known(learner: Learner, episodes: Iterable[Episode]) -> bool:
     """Whether somebody speaks in them whom the learner learns from."""
-    return any(thread.policy in learner.policies for episode in episodes for thread in episode.threads)
+    return any(t.policy in learner.policies and t.turns for episode in episodes for t in episode.threads)
 
 
 def strangers(policies: Collection[str], episodes: Iterable[Episode]) -> InputError:
     """The error of a learner that knows nobody who spoke."""
-    spoke = sorted({thread.policy for episode in episodes for thread in episode.threads})
-    return InputError(f"nothing to learn from: the learner learns from {sorted(policies)}, these are by {spoke} (`policies`)")
+    spoke = sorted({thread.policy for episode in episodes for thread in episode.threads if thread.turns})
+    these = f"these are by {spoke} (`policies`)" if spoke else "in these nobody says a word"
+    return InputError(f"nothing to learn from: the learner learns from {sorted(policies)}, {these}")
 
 
 def _indices(count: int, start: int, size: int, seed: int) -> list[int]:

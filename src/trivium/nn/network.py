@@ -317,8 +317,8 @@ def _check_forward(network: Network) -> None:
     theirs = network.model(
         input_ids=tokens[None], position_ids=positions[None], attention_mask=_NO_MASK, use_cache=False, view=Packed([4])
     ).logits[0]
-    if not torch.isfinite(theirs).all():
-        raise CorruptError(f"the weights of this {kind} give logits that are not finite: they hold NaN, or numbers too large")
+    if not torch.isfinite(theirs).all() or not all(weight.isfinite().all() for weight in network.parameters()):
+        raise CorruptError(f"the weights of this {kind} hold NaN, or numbers so large that logits are not finite")
     if not torch.allclose(ours, theirs.to(ours.dtype), rtol=1e-2, atol=1e-3):
         raise Unsupported(f"{kind} caps, scales or shifts its logits after the output projection; a Network does not")
 

@@ -17,11 +17,12 @@ from typing import Any
 
 import msgspec
 
-from trivium.errors import InputError, Unsupported
+from trivium.errors import InputError, LawError, Unsupported
 from trivium.policy.message import Message
 from trivium.trace import Piece
 
 _WORD = "x"  # stands for a result while the template is rendered; a letter never merges with the newlines around it
+_QUESTION = {"role": "user", "content": _WORD}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +61,19 @@ class Renderer:
 
     @classmethod
     def load(cls, model: str | Path) -> Renderer:
-        """InputError if there is no tokenizer at `model`; Unsupported if its template can never be continued."""
-        from renderers import Qwen3RendererConfig, create_renderer
-
+        """InputError if there is no tokenizer at `model`; Unsupported if nobody knows its template, or it can never be
+        continued. `renderers` knows models by name; a folder has none, and is taken for a Qwen 3 if its template is that."""
         tokenizer = load_tokenizer(model)
-        chosen = Qwen3RendererConfig(thinking_retention="all") if _model_type(model) == "qwen3" else None
-        return cls(tokenizer, create_renderer(tokenizer, chosen))
+        try:
+            return cls(tokenizer, _dialect(tokenizer, model))
+        except (Unsupported, LawError):
+            raise
+        except Exception as error:  # as many as there are templates that are none
+            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            raise Unsupported(
+                f"no dialect is known for {str(model)!r} ({reason}); a folder that was saved from a model of another name: "
+                f"load the renderer by that name, and hand it on (`renderer=`)"
+            ) from error
 
     def _encode(self, text: str) -> tuple[int, ...]:
         return tuple(self.tokenizer.encode(text, add_special_tokens=False))
@@ -120,14 +128,15 @@ class Renderer:
 
     def reply(self, message: Message) -> list[int]:
         """The tokens a policy of this dialect would have sampled to say `message`, its stop token included."""
-        question = {"role": "user", "content": _WORD}
-        # a question after it keeps templates from adding the empty thoughts that they add to a last message
-        rendered = self._dialect.render([question, _readable(message), question])
+        # a question after it keeps templates from adding the empty thoughts that they add to a last message, but takes
+        # its own thoughts away
+        thoughts = message.get("reasoning_content") or "</think>" in (message.get("content") or "")
+        rendered = self._dialect.render([_QUESTION, _readable(message), *([] if thoughts else [_QUESTION])])
         return [token for token, sampled in zip(rendered.token_ids, rendered.sampled_mask, strict=True) if sampled]
 
     def _check_bridge(self) -> None:
         """A dialect that never continues a context would restart at every turn: an error at start, not a slow surprise."""
-        prompt = self.opening([{"role": "user", "content": _WORD}])
+        prompt = self.opening([_QUESTION])
         result = {"role": "tool", "tool_call_id": "0", "pieces": [Piece(_WORD)]}
         placed = self.continuation(prompt, [self.stop_tokens[0]], [result])
         if placed is None or not any(piece for _, piece in placed):
@@ -144,6 +153,27 @@ def load_tokenizer(model: str | Path):
     except Exception as error:  # there are as many ways to be no tokenizer as fields in its files
         reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
         raise InputError(f"no model at {str(model)!r}: give a folder with config.json and tokenizer.json ({reason})") from error
+
+
+def _dialect(tokenizer, model: str | Path):
+    """Who writes the chat template of `model`, for `Renderer.load`."""
+    from renderers import Qwen3RendererConfig, create_renderer
+    from renderers.base import MODEL_RENDERER_MAP
+
+    named = MODEL_RENDERER_MAP.get(str(model))
+    if named == "qwen3" or not named and _model_type(model) in ("qwen3", "qwen3_moe"):
+        dialect, asked = create_renderer(tokenizer, Qwen3RendererConfig(thinking_retention="all")), _plainly(tokenizer)
+        if asked in (None, dialect.render_ids([_QUESTION], add_generation_prompt=True)):
+            return dialect
+    return create_renderer(tokenizer)
+
+
+def _plainly(tokenizer) -> list[int] | None:
+    """A question as the model's own template has it; None where it has none."""
+    if not tokenizer.chat_template:
+        return None
+    text = tokenizer.apply_chat_template([_QUESTION], add_generation_prompt=True, tokenize=False)
+    return tokenizer.encode(text, add_special_tokens=False)
 
 
 def _model_type(model: str | Path) -> str:

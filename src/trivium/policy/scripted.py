@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from trivium.errors import PolicyError
+from trivium.errors import InputError, PolicyError
 from trivium.policy.base import Reply, View
 from trivium.policy.message import Message
 from trivium.policy.render import Renderer
@@ -18,7 +18,8 @@ Script = Callable[[View], Message] | Sequence[Message]
 class Scripted:
     """Says what `script` says: a function of the view, or a list of messages said in order.
 
-    A message is {"role": "assistant", "content": str, "tool_calls": [...]} as the OpenAI API has it.
+    A message is {"role": "assistant", "content": str, "tool_calls": [...]} as the OpenAI API has it. Raises InputError for a
+    list with what others said: results come from the harness's tools, and a question from the task.
     """
 
     script: Script
@@ -26,6 +27,11 @@ class Scripted:
     name: str = "script"
     version: int = 0
     _said: int = 0
+
+    def __post_init__(self) -> None:
+        said = () if callable(self.script) else self.script
+        if other := next((message for message in said if message.get("role") != "assistant"), None):
+            raise InputError(f"a script is what the assistant said, and not the {other.get('role')!r}: leave out {other!r:.80}")
 
     async def speak(self, view: View, sampling: Sampling) -> Reply:
         if callable(self.script):

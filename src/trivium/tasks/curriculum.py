@@ -17,6 +17,8 @@ def two_phases(tasks: Sequence[Task], skew: float = 0.75, seed: int = 0) -> tupl
     """
     if not 0.5 <= skew <= 1:
         raise InputError(f"skew is the easy share of the first phase, from 0.5 to 1, not {skew}")
+    if bare := next((task.id for task in tasks if "hops" not in task.truth), None):
+        raise InputError(f"task {bare} does not say how many hops it has: truth['hops']")
     rng = random.Random(f"phases {seed}")
     ranked = sorted(rng.sample(list(tasks), len(tasks)), key=lambda task: task.truth["hops"])
     middle = (len(ranked) + 1) // 2

@@ -23,9 +23,9 @@ _OPINIONS = frozenset({"yes", "no"})
 def prove(task: Task, documents: Iterable[Document]) -> list[str]:
     """What is wrong with `task`, a sentence each; empty when it is proven.
 
-    Every task: each gold document exists once, and the answer stands in the last one (yes and no need not: they
-    are opinions on two documents). A task with a `chain` also: each link's document, and no other, names both its
-    subject and its object, the next link begins where it should, and the question leaks no name on the way.
+    Every task: each gold document exists once, and the answer stands in one of them (yes and no need not: they are
+    opinions on two documents). A task with a `chain` also: the answer stands in the last; each link's document, and no
+    other, names both its subject and its object; the next link begins where it should; the question leaks no name on the way.
     """
     texts = {document.id: f"{document.title}: {document.text}" for document in documents}
     gold, chain = list(task.truth.get("gold", ())), task.truth.get("chain", [])
@@ -37,7 +37,7 @@ def prove(task: Task, documents: Iterable[Document]) -> list[str]:
     answer = str(task.truth.get("answer", ""))
     holders = gold[-1:] if chain else gold
     if answer and answer.lower() not in _OPINIONS and not any(says(texts[id], answer) for id in holders):
-        faults.append(f"{task.id}: {gold[-1]!r} does not hold the answer {answer!r}")
+        faults.append(f"{task.id}: {' and '.join(map(repr, holders))} hold no answer {answer!r}")
     if chain:
         faults += _links(task, texts) + [f"{task.id}: the question says {name!r}" for name in leaks(task.prompt, chain)]
     return faults

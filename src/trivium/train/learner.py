@@ -72,6 +72,8 @@ class Learner:
         """
         if not isinstance(network, torch.nn.Module):
             raise InputError(f"{network!r} is no Network: load it with Network.load(path)")
+        if any(weight.requires_grad and weight.element_size() < 4 for weight in network.parameters()):
+            raise InputError("small steps are rounded away in 16 bits: load what learns in float32 (`autocast` saves time)")
         if not isinstance(algorithm, Algorithm):
             raise InputError(f"{algorithm!r} is no Algorithm: a row of the table is called, as in CISPO()")
         if algorithm.reference != (reference is not None):
