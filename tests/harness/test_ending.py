@@ -71,6 +71,15 @@ def test_calls_and_summaries_go_on_to_their_own_end(nano):
     assert any(summary in nano.tokenizer.decode(segment.tokens) for segment in agent.segments)
 
 
+def test_a_space_at_the_end_takes_no_token_of_what_comes_after_it(nano):
+    def second(text: str) -> int:
+        return text.index("#2")  # behind a space
+
+    harness = Harness([two], Window(900), specs=False, ending=second)
+    agent = asyncio.run(harness.run(Task("q", "?"), Words(nano, "#1 #2 #3"))).agent
+    assert agent.answer == "#1"
+
+
 def test_an_ending_beyond_the_end_changes_nothing(nano):
     def far(text: str) -> int:
         return 50

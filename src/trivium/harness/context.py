@@ -69,7 +69,7 @@ class Context:
         over = reply.complete and bool(tokens) and tokens[-1] in self.renderer.stop_tokens
         letters = ending(said.text) if ending and not said.calls else None
         if letters is not None and letters < len(said.text):
-            wanted, parse = said.text[:letters], self.renderer.parse
+            wanted, parse = said.text[:letters].rstrip(), self.renderer.parse  # which strips, too
             kept = next(n for n in range(len(tokens) + 1) if parse(tokens[:n]).text.startswith(wanted))
             tokens, said, over = tokens[:kept], parse(tokens[:kept]), True
         heard = len(tokens)

@@ -45,10 +45,8 @@ def measure(
         watch.note(f"{run} was trained on other documents than {parts.recipe.corpus} has now: these scores are on those of now")
     questions = (beir_tasks(corpus, split) if corpus else parts.heldout_tasks)[:tasks]
     judge = parts.judge_on(bool(corpus) or parts.real)
-    engine, sampling = (
-        Engine(model, renderer=parts.renderer, context=parts.window.budget),
-        replace(sampling, max_tokens=parts.window.reply),
-    )
+    engine = Engine(model, renderer=parts.renderer, context=parts.window.budget)
+    sampling = replace(sampling, max_tokens=parts.window.reply)
     harness = parts.harness_on(open_corpus(corpus, parts.window, embedding(watch))) if corpus else parts.harness
 
     def attempt(harness: Harness, stage: str) -> tuple[Result, list[Episode]]:
