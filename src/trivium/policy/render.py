@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from trivium.errors import InputError, LawError, Unsupported
+from trivium.errors import InputError, Unsupported
 from trivium.policy.message import Message
 from trivium.trace import Piece
 
@@ -66,7 +66,7 @@ class Renderer:
         tokenizer = load_tokenizer(model)
         try:
             return cls(tokenizer, _dialect(tokenizer, model))
-        except (Unsupported, LawError):
+        except Unsupported:
             raise
         except Exception as error:  # as many as there are templates that are none
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
