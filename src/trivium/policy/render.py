@@ -66,8 +66,6 @@ class Renderer:
         tokenizer = load_tokenizer(model)
         try:
             return cls(tokenizer, _dialect(tokenizer, model))
-        except Unsupported:
-            raise
         except Exception as error:  # as many as there are templates that are none
             reason = f"{type(error).__name__}: {error}".splitlines()[0]
             raise Unsupported(

@@ -30,6 +30,6 @@ def streak_penalty(is_prune: Iterable[bool], free: int = 3, each: float = 0.1, c
     return min(cap, each * beyond)
 
 
-def turn_penalty(turns: int, start: int = 64, end: int = 128, cap: float = 0.5) -> float:
+def turn_penalty(turns: float, start: int = 64, end: int = 128, cap: float = 0.5) -> float:
     """0 up to `start` turns, then rising on a line to `cap` at `end` (reports.md 3.5)."""
     return cap * min(1.0, max(0, turns - start) / (end - start))

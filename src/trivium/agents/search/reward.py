@@ -41,19 +41,21 @@ class SearchReward:
     async def __call__(self, episode: Episode) -> dict[str, float]:
         gold, thread = episode.task.truth["gold"], episode.agent
         returned, shown = returned_documents(episode), shown_documents(episode)
+        beside = measures(episode, returned)
         parts = {
             "f_beta": f_beta(returned, gold, self.beta),
             "trajectory_recall": recall(shown, gold),
             "answer_found": float(answer_found(episode)),
             "prune_penalty": streak_penalty(call.name == "prune_chunks" for call in thread.calls),
-            "turn_penalty": turn_penalty(thread.turns - len(summaries(episode)), self.turns // 2, self.turns),
+            "turn_penalty": turn_penalty(beside["turns"], self.turns // 2, self.turns),
         }
         before = 0.7 * parts["f_beta"] + self.trajectory * parts["trajectory_recall"] + self.answer * parts["answer_found"]
         penalty = self.pruning * parts["prune_penalty"] + parts["turn_penalty"]
         after = max(FLOOR, min(before, before - penalty))
         reward = after if thread.stop and thread.stop.reason == "finished" else 0.0
-        beside = {"past_soft": past_soft(thread, self.window)} if self.window else {}
-        return {"reward": reward, **parts, **measures(episode, returned), **beside}
+        if self.window:
+            beside["past_soft"] = past_soft(thread, self.window)
+        return {"reward": reward, **parts, **beside}
 
 
 def measures(episode: Episode, returned: list[str]) -> dict[str, float]:
