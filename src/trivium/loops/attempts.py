@@ -1,10 +1,11 @@
-"""One step's attempts, which may be under way while earlier steps are learned: slots, deadlines, re-runs, scores."""
+"""One step's attempts, which may be under way while earlier steps are learned: slots, deadlines, re-runs, branches, scores."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import json
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +13,7 @@ import msgspec
 
 from trivium.errors import InputError, PolicyError, TriviumError
 from trivium.harness import Harness
+from trivium.harness.context import Snapshot
 from trivium.policy import Policy
 from trivium.reward import Scorer, score
 from trivium.trace import Episode, Sampling, Store, Task
@@ -20,6 +22,9 @@ AGAIN = (1.0, 10.0, 60.0)
 """Seconds before each re-run of an episode whose policy could not speak: an engine has 71 s to come back."""
 
 Scored = tuple[Episode, dict[str, float]]
+
+Found = tuple[list[list[Scored]], list[list[Scored]]]
+"""What came of a step: the attempts at each task, and the branches of each attempt that has any."""
 
 
 @dataclass(slots=True)
@@ -42,13 +47,14 @@ class Flight:
     def overtaken(self) -> int:
         return sum(attempt.cancelled() for attempt in self.attempts)
 
-    def landed(self) -> list[list[Scored]]:
-        """What came of each task, in order. Raises what an attempt raised, and PolicyError where the policy could speak to the
-        end in none; those that were overtaken say nothing of it."""
+    def landed(self) -> Found:
+        """What came of it, in order. Raises what an attempt raised, and PolicyError where the policy could speak to the end in
+        none; those that were overtaken say nothing of it."""
         errors = [attempt.exception() for attempt in self.attempts if not attempt.cancelled()]
         for error in filter(None, errors):
             raise error
-        found = [(None, {}) if attempt.cancelled() else attempt.result() for attempt in self.attempts]
+        each = [[(None, {})] if attempt.cancelled() else attempt.result() for attempt in self.attempts]
+        found = [whole for whole, *_ in each]
         episodes = [episode for episode, _ in found if episode]
         if not episodes and self.overtaken < len(found):
             raise PolicyError(f"no episode of step {self.step} ended before its deadline, after {len(AGAIN)} re-runs of each")
@@ -56,12 +62,14 @@ class Flight:
             raise PolicyError(episodes[0].agent.stop.detail)
         size = len(found) // max(1, len(self.tasks))
         parts = [found[at : at + size] for at in range(0, len(found), size)] if found else []
-        return [[(episode, scores) for episode, scores in part if episode and not silent(episode)] for part in parts]
+        whole = [[(episode, scores) for episode, scores in part if episode and not silent(episode)] for part in parts]
+        return whole, [branches for _, *branches in each if branches]
 
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """How an attempt is made: at most `slots` at once, the oldest step's first; each within `seconds`."""
+    """How an attempt is made: at most `slots` at once, the oldest step's first; each within `seconds`, and where it finished
+    with `branches` more of its last turn."""
 
     harness: Harness
     policy: Policy
@@ -70,6 +78,7 @@ class Attempts:
     sampling: Sampling | None
     slots: asyncio.Semaphore
     seconds: float
+    branches: int = 0
 
     def begin(self, step: int, tasks: Sequence[Task], scorer: Scorer) -> Flight:
         """All attempts of a step, under way."""
@@ -82,8 +91,8 @@ class Attempts:
             flight.attempts += [asyncio.create_task(self._attempt(flight, task, sample)) for sample in range(self.size)]
         return flight
 
-    def kept(self, step: int, tasks: Sequence[Task], store: Store) -> list[list[Scored]]:
-        """What the store has of a step that this run has made before, task by task: a run that was killed learns from it
+    def kept(self, step: int, tasks: Sequence[Task], store: Store) -> Found:
+        """What the store has of a step that this run has made before: a run that was killed learns from it
         again, with the scores of then: opinions that came later are nothing that it learned from. InputError where what it
         has under these ids was made with another seed or another task: facts do not change, so ours would find no place."""
         stored = {episode.id: episode for episode in store.select(prefix=f"rl/{step}/")}
@@ -91,13 +100,22 @@ class Attempts:
         for part, task in zip(wanted, tasks, strict=True):
             if foreign := [e.id for e in part if e and not self._ours(e, step, task)]:
                 raise InputError(f"{store.url} has {foreign[0]} of another run, by its seed or its task: give this one its own")
-        return [[(e, store.first_scores(e.id)) for e in part if e] for part in wanted]
+        branches: dict[str, list[Episode]] = defaultdict(list)
+        for episode in sorted(stored.values(), key=lambda episode: episode.sample):
+            branches[episode.parent].append(episode)
+
+        def scored(part: Sequence[Episode | None]) -> list[Scored]:
+            return [(episode, store.first_scores(episode.id)) for episode in part if episode]
+
+        made = [branches[e.id] for part in wanted for e in part if e and branches[e.id]]
+        return [scored(part) for part in wanted], [scored(part) for part in made]
 
     def pin(self, groups: int, store: Store) -> None:
         """InputError where `store` has steps that were made another way: of what this run asks for they would be no part."""
         sampling = msgspec.json.encode(self.sampling or Sampling()).decode()
         ours = {"groups": groups, "size": self.size, "sampling": sampling, "harness": self.harness.digest}
-        theirs = json.loads(store.pin("rl", json.dumps(ours)))
+        ours |= {"branches": self.branches}
+        theirs = {"branches": 0} | json.loads(store.pin("rl", json.dumps(ours)))  # older stores do not say
         if other := [name for name, value in ours.items() if theirs.get(name) != value]:
             raise InputError(f"{store.url} has steps of a run with other {', '.join(other)}: give this one a store of its own")
 
@@ -108,11 +126,33 @@ class Attempts:
     def _stream(self, step: int) -> int:
         return (self.seed * 1_000_003 + step) % 2**63  # a store's number
 
-    async def _attempt(self, flight: Flight, task: Task, sample: int) -> tuple[Episode | None, dict[str, float]]:
+    async def _attempt(self, flight: Flight, task: Task, sample: int) -> list[tuple[Episode | None, dict[str, float]]]:
+        """The attempt, and behind it its branches."""
+        last: deque[Snapshot] = deque(maxlen=1)
         async with self.slots:
-            episode = await self._persist(flight, task, sample)
+            episode = await self._persist(flight, task, sample, last)
         if episode is None or silent(episode):
-            return episode, {}
+            return [(episode, {})]
+        whole = episode, await self._scores(flight, episode)
+        if not self.branches or not episode.agent.stop or episode.agent.stop.reason != "finished":
+            return [whole]
+        numbers = range(self.branches * sample, self.branches * (sample + 1))
+        found = await asyncio.gather(*(self._branch(flight, episode, last[0], self.size + number) for number in numbers))
+        return [whole, *filter(None, found)]
+
+    async def _branch(self, flight: Flight, episode: Episode, snapshot: Snapshot, sample: int) -> Scored | None:
+        """The last turn once more, and what may come after it. None where the policy could not speak in time."""
+        async with self.slots:
+            try:
+                async with asyncio.timeout(self.seconds) as deadline:
+                    branch = await self.harness.branch(snapshot, episode, self.policy, sample=sample, seed=episode.seed)
+            except TimeoutError:
+                if not deadline.expired():
+                    raise
+                return None
+        return None if silent(branch) else (branch, await self._scores(flight, branch))
+
+    async def _scores(self, flight: Flight, episode: Episode) -> dict[str, float]:
         try:
             (scores,) = await score([episode], flight.scorer)
         except asyncio.CancelledError as error:
@@ -124,23 +164,24 @@ class Attempts:
             raise
         if "reward" not in scores:
             raise InputError(f"the scorer gives no reward, only {', '.join(sorted(scores)) or 'nothing'}")
-        return episode, scores
+        return scores
 
-    async def _persist(self, flight: Flight, task: Task, sample: int) -> Episode | None:
+    async def _persist(self, flight: Flight, task: Task, sample: int, last: deque[Snapshot]) -> Episode | None:
         """The episode, begun anew where the policy could not speak to its end or the deadline passed (then None)."""
         for pause in (*AGAIN, None):
-            episode = await self._run(flight.step, task, sample)
+            episode = await self._run(flight.step, task, sample, last)
             if pause is None or (episode is not None and not silent(episode)):
                 break
             flight.reruns += 1
             await asyncio.sleep(pause)
         return episode
 
-    async def _run(self, step: int, task: Task, sample: int) -> Episode | None:
-        id, seed = identity(step, task, sample), self._stream(step)
+    async def _run(self, step: int, task: Task, sample: int, last: deque[Snapshot]) -> Episode | None:
+        asked = {"sample": sample, "seed": self._stream(step), "id": identity(step, task, sample), "sampling": self.sampling}
+        watched = {"on_turn": last.append} if self.branches else {}  # a snapshot is a copy
         try:
             async with asyncio.timeout(self.seconds) as deadline:
-                return await self.harness.run(task, self.policy, sample=sample, seed=seed, id=id, sampling=self.sampling)
+                return await self.harness.run(task, self.policy, **asked, **watched)
         except TimeoutError:
             if not deadline.expired():
                 raise

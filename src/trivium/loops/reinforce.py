@@ -22,7 +22,7 @@ from trivium import weights
 from trivium.errors import CorruptError, InputError, PolicyError, TriviumError
 from trivium.fleet import Rank
 from trivium.harness import Harness
-from trivium.loops.attempts import Attempts, Flight, Scored
+from trivium.loops.attempts import Attempts, Flight, Found
 from trivium.loops.imitate import strangers
 from trivium.loops.run import Event
 from trivium.loops.staleness import fresh
@@ -64,12 +64,17 @@ async def rollouts(
     max_lag: int = 0,
     slots: int | None = None,
     seconds: float = 600.0,
+    branches: int = 0,
 ) -> Source:
     """The source: for each step this rank's share of `groups` tasks, `size` attempts of each, scored and stored, with
     their mean scores. Tasks are taken in order, around and around.
 
     `scorer` gives the scorer of a step (a reward may anneal). Ids and random streams follow from (seed, step, task,
     sample), so a resumed run repeats itself; a step that `store` has already is learned from again, not attempted again.
+
+    With `branches`, so many more last turns of each attempt that finished are drawn, from the view in which its own was. They
+    are a group of their own: compared with each other alone they tell what a last turn was worth, whatever came before it.
+    They are in no mean.
 
     When step n is asked for, steps up to n + `max_lag` begin: their oldest tokens are of the version that is published then,
     so at most `max_lag` versions old when they are learned from. At most `slots` episodes of this rank are under way (its
@@ -80,7 +85,7 @@ async def rollouts(
     scorer gives no number called reward, and where `store` has these ids from another run, or steps with other groups, size,
     sampling or harness. **What a scorer says now is not compared with what it said then**: `episodes_stored` counts what
     comes out of the store with its old scores, and a run that is to begin anew has a new store. `rl`'s `deadline` for a batch
-    is to hold four times `seconds` and the pauses between: then a hung attempt is lost and not the run.
+    is to hold five times `seconds` and the pauses between: then a hung attempt is lost and not the run.
     """
     if not tasks:
         raise InputError("there are no tasks to attempt")
@@ -88,15 +93,17 @@ async def rollouts(
         raise InputError(f"max_lag counts versions: 0 or more, not {max_lag}")
     if min(groups, size, 1 if slots is None else slots) < 1:
         raise InputError(f"groups, size and slots are at least 1, not {groups}, {size}, {slots}")
+    if branches < 0 or branches == 1:
+        raise InputError(f"branches are compared with each other: 2 or more, or 0 for none, not {branches}")
     asked = partial(chosen, tasks, groups, rank)
     most = slots or max(1, size * len(rank.share(range(groups))))
-    attempts = Attempts(harness, engine, size, seed, sampling, asyncio.Semaphore(most), seconds)
+    attempts = Attempts(harness, engine, size, seed, sampling, asyncio.Semaphore(most), seconds, branches)
     coming = first
     if store:
         attempts.pin(groups, store)
     while store and coming < steps and (kept := _made(attempts, asked, coming, steps, store)) is not None:
         coming += 1
-        yield _yielded(kept, size, {"episodes_stored": sum(map(len, kept))})
+        yield _yielded(kept, size, {"episodes_stored": sum(map(len, kept[0]))})
     flying: deque[Flight] = deque()
     try:
         for step in range(coming, steps):
@@ -113,7 +120,7 @@ def _made(attempts: Attempts, asked: Callable[[int], list[Task]], step: int, ste
     """What the store has of a step that this run has made before, or None. One whose attempts were all overtaken left nothing,
     and is told by the next: that one was whole by then."""
     kept = attempts.kept(step, asked(step), store)
-    if any(kept) or (step + 1 < steps and any(attempts.kept(step + 1, asked(step + 1), store))):
+    if any(kept[0]) or (step + 1 < steps and any(attempts.kept(step + 1, asked(step + 1), store)[0])):
         return kept
     return None
 
@@ -158,18 +165,21 @@ def _landed(flight: Flight, size: int, store: Store | None):
     seconds = asyncio.get_running_loop().time() - flight.began
     made = _yielded(found, size, numbers | {"rollout_seconds": seconds})  # refuses a reward that is none, before it is kept
     if store:
-        episodes, scores = [e for part in found for e, _ in part], [s for part in found for _, s in part]
+        every = [scored for parts in found for part in parts for scored in part]
+        episodes, scores = [episode for episode, _ in every], [scores for _, scores in every]
         store.write(episodes, opinions(episodes, scores, flight.scorer))
     return made
 
 
-def _yielded(found: Sequence[list[Scored]], size: int, numbers: dict[str, float]):
-    """Groups in the order of tasks, and the means; what was asked for and did not come is counted as lost."""
-    if taken := sorted({name for part in found for _, given in part for name in given} & _OURS):
+def _yielded(found: Found, size: int, numbers: dict[str, float]):
+    """Groups in the order of tasks, those of branches behind them, and the means; what was asked for and did not come is
+    counted as lost."""
+    tried, branched = found
+    if taken := sorted({name for part in tried for _, given in part for name in given} & _OURS):
         raise _taken(taken)
-    groups = [Group(p[0][0].task.id, [e for e, _ in p], [s["reward"] for _, s in p]) for p in found if p]
-    scores = [_calls(episode) | found for part in found for episode, found in part]
-    lost = len(found) * size - len(scores) - numbers.get("episodes_overtaken", 0)
+    groups = [Group(p[0][0].task.id, [e for e, _ in p], [s["reward"] for _, s in p]) for p in (*tried, *branched) if p]
+    scores = [_calls(episode) | found for part in tried for episode, found in part]
+    lost = len(tried) * size - len(scores) - numbers.get("episodes_overtaken", 0)
     return groups, _apart(means(scores), {**numbers, "episodes_lost": lost})
 
 
@@ -236,7 +246,7 @@ async def rl(
             if batch is None:
                 return
             groups, scores = batch
-            began, attempted = now(), sum(len(group.episodes) for group in groups)
+            began, attempted = now(), sum(not episode.parent for group in groups for episode in group.episodes)
             groups, dropped = fresh(groups, learner.version, max_lag, learner.policies)
             stale = stale + 1 if dropped and not groups else 0
             if stale > STALE:
@@ -249,8 +259,9 @@ async def rl(
             published, why = await _publish(publish, learner, done.version, engine, probe, publish_seconds)
             seconds = {"learn_seconds": now() - began, "wait_seconds": began - asked}
             scores = await _together(rank, {**scores, "episodes_dropped": dropped, **published}, attempted)
+            reward = {name: scores[name] for name in ("reward",) if name in scores}  # of attempts, and not of branches
             step += 1
-            yield Event("rl", step, _apart(scores, {**done.metrics, **seconds}))
+            yield Event("rl", step, _apart(scores, {**done.metrics, **seconds, **reward}))
     finally:
         if hasattr(source, "aclose"):
             await source.aclose()

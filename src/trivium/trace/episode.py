@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from trivium.errors import InputError, LawError
-from trivium.trace.ops import AnyOp
+from trivium.trace.ops import AnyOp, Branch
 
 Kind = Literal["prompt", "sampled", "message", "chunk", "summary"]
 NAN = math.nan
@@ -213,6 +213,11 @@ class Episode:
     @property
     def agent(self) -> Thread:
         return self.threads[0]
+
+    @property
+    def parent(self) -> str:
+        """The id of the episode that this one branched off; empty for one that began at its question."""
+        return next((op.parent for op in self.ops if isinstance(op, Branch)), "")
 
     def thread(self, id: str) -> Thread:
         return next(thread for thread in self.threads if thread.id == id)

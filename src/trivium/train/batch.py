@@ -62,16 +62,22 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """One episode as the learner sees it. `group` numbers its group within this rank's batch."""
+    """One episode as the learner sees it. `group` numbers its group in this rank's batch, `parent` is what it branched off."""
 
     episode: str
     group: int
     advantage: float
     rows: list[Row]
+    parent: str = ""
 
     @property
     def trained(self) -> int:
         return sum(row.trained for row in self.rows)
+
+    @property
+    def family(self) -> str:
+        """The episode with which it shares its beginning, or itself."""
+        return self.parent or self.episode
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +125,7 @@ def lessons(batch: Batch, algorithm: Algorithm, policies: Collection[str]) -> tu
             for row in made:
                 _check(row, algorithm)
             if made:
-                found.append(Lesson(episode.id, number, advantage, made))
+                found.append(Lesson(episode.id, number, advantage, made, episode.parent))
     return found, dropped
 
 
@@ -150,14 +156,21 @@ def _check(row: Row, algorithm: Algorithm) -> None:
 
 
 def split(found: list[Lesson], substeps: int, offset: int = 0) -> list[list[Lesson]]:
-    """Whole episodes dealt in turn to `substeps` optimizer steps; `offset` is the number of episodes on lower ranks.
+    """Whole episodes dealt in turn to `substeps` optimizer steps, each with its branches, so that what they share is computed
+    once; `offset` is the number of such families on lower ranks.
 
     The rule sees no length and no row, so neither cutting an episode nor moving it to another rank changes its step.
     """
     parts: list[list[Lesson]] = [[] for _ in range(substeps)]
-    for number, lesson in enumerate(found, offset):
-        parts[number % substeps].append(lesson)
+    turn = {family: number for number, family in enumerate(families(found), offset)}
+    for lesson in found:
+        parts[turn[lesson.family] % substeps].append(lesson)
     return parts
+
+
+def families(found: list[Lesson]) -> list[str]:
+    """Each family once, in order."""
+    return list(dict.fromkeys(lesson.family for lesson in found))
 
 
 def counts(part: list[Lesson], totals: Tensor | None = None) -> Counts:

@@ -23,6 +23,7 @@ from trivium.train.batch import (
     Micro,
     blank,
     counts,
+    families,
     lessons,
     local,
     micros,
@@ -132,14 +133,14 @@ class Learner:
         return Step(self.version, metrics)
 
     def _agree(self, batch: Batch) -> tuple[list[Lesson], int, int]:
-        """This rank's lessons, groups dropped, and the episodes of lower ranks; one rank's error is raised on all."""
+        """This rank's lessons, groups dropped, and the families of lower ranks; one rank's error is raised on all."""
         found, dropped, error = [], 0, None
         try:
             found, dropped = lessons(batch, self.algorithm, self.policies)
             self._check_tokens(found)
         except TriviumError as caught:
             error = caught
-        said, mine = ranks.gather((error, len(found)))
+        said, mine = ranks.gather((error, len(families(found))))
         for other, _ in said:
             if other is not None:
                 raise other

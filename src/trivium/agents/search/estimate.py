@@ -21,6 +21,8 @@ from trivium.train import SFT, Batch, Learner
 _FILLED = 0.6
 """Share of the window that an episode fills in the end (the demo's three seeds: 0.59 to 0.66, SFT and RL)."""
 
+_BRANCH = 0.15
+"""What a branch of its last turn takes of what an attempt does: four of them took 1.6 times the CPU of a step (docs/log.md)."""
 
 _WIDE, _ASKED = 8000, 128
 """Tokens of a window that no question fills, with the prompt of a small one, and how many questions are asked in it."""
@@ -33,9 +35,10 @@ def estimate(recipe: Search) -> str:
     parts.check()
     network = parts.network()
     episode = int(_FILLED * parts.window.budget)
-    learned = recipe.sft_steps * SFT_BATCH * episode + recipe.steps * recipe.groups * recipe.size * episode
+    attempts = recipe.steps * recipe.groups * recipe.size * (1 + _BRANCH * recipe.branches)
+    learned = (recipe.sft_steps * SFT_BATCH + attempts) * episode
     evaluated = 5 * len(parts.heldout_tasks) + GLANCE * recipe.steps // EVERY
-    sampled = (recipe.steps * recipe.groups * recipe.size + evaluated) * episode
+    sampled = (attempts + evaluated) * episode
     learn, speak = _learn_rate(parts, network), _speak_rate(parts, network)
     minutes = (learned / learn + sampled / speak) / recipe.workers / 60
     parameters, learning = _sizes(network)

@@ -86,6 +86,9 @@ class Search:
     """questions a step"""
     size: int = 8
     """attempts at each question: they share a baseline"""
+    branches: int = 4
+    """answers drawn besides from the last view of each attempt that finished: they share a baseline of their own, so that what
+    they teach does not hang on what came before them (docs/learning.md). 0: none"""
     algorithm: Literal["cispo", "dr_grpo", "composer2", "grpo", "dapo", "gspo", "kimi", "rft"] = "cispo"
     """a row of docs/algorithms.md"""
     without: Literal["nothing", "pruning", "trajectory", "answer", "penalty", "recall", "curriculum", "blunders"] = "nothing"
@@ -133,7 +136,11 @@ class Search:
         if unknown := sorted(kept.keys() - known):
             raise InputError(f"{out} was made by another Trivium: its recipe has a field {unknown[0]!r}")
         try:
-            before = {"results": 6, "skew": 0.5 if kept.get("without") == "curriculum" else 0.75}  # these were fields
+            before = {
+                "results": 6,
+                "branches": 0,
+                "skew": 0.5 if kept.get("without") == "curriculum" else 0.75,
+            }  # these were fields
             return msgspec.convert({**before, **kept, "out": out}, cls)
         except msgspec.ValidationError as error:
             raise CorruptError(f"the recipe in {out} is none: {error}") from error

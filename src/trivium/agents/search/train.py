@@ -32,7 +32,7 @@ EVERY = 10  # steps between checkpoints, and between looks at held-out tasks
 GLANCE = 64  # held-out tasks of such a look
 LEAST = {
     "seed": 0, "window": 0, "results": 1, "warmup": 1, "teacher_tokens": 1, "sft_steps": 0, "steps": 0, "groups": 1, "size": 2,
-    "substeps": 1, "cap": 1, "lora": 0, "max_lag": 0, "eval_tasks": 1, "workers": 1,
+    "branches": 0, "substeps": 1, "cap": 1, "lora": 0, "max_lag": 0, "eval_tasks": 1, "workers": 1,
 }  # fmt: skip
 _VAIN: tuple[tuple[str, Callable[[Search], bool], str], ...] = (
     ("cap", lambda r: r.cap != Search.cap and r.algorithm != "cispo", "it is CISPO's alone"),
@@ -66,6 +66,8 @@ def check(recipe: Search) -> None:
     for name in ("sft_lr", "lr"):
         if not 0 < getattr(recipe, name) < 1:
             raise InputError(f"--{name.replace('_', '-')} must be between 0 and 1, not {getattr(recipe, name)}")
+    if recipe.branches == 1:
+        raise InputError("--branches 1 would have nothing to be compared with: 2 or more, or 0 for none")
     if not 0.5 <= recipe.skew <= 1:
         raise InputError(f"--skew is a share from 0.5 (few hops as often as many) to 1, not {recipe.skew}")
     for name in ("algorithm", "without"):  # tyro sees to it on the command line
@@ -160,7 +162,7 @@ class _Line:
         source = rollouts(
             self.parts.harness, self.parts.rl_tasks, self.engine, self.parts.scorer, groups=self.recipe.groups,
             size=self.recipe.size, steps=self.recipe.steps, first=first, seed=self.recipe.seed, sampling=self.parts.sampling,
-            store=self.store, rank=self.rank, max_lag=self.recipe.max_lag,
+            store=self.store, rank=self.rank, max_lag=self.recipe.max_lag, branches=self.recipe.branches,
         )  # fmt: skip
         if first == 0:
             await self._glance(0)

@@ -1,0 +1,93 @@
+"""More last turns of an attempt that finished: a group of their own, which changes no attempt and outlives a kill."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.laws.walks import search_corpus
+from tests.loops.test_real import GROUPS, PROBE, SIZE, TASKS, judge, parts, said
+from trivium.engine import Engine
+from trivium.errors import InputError
+from trivium.harness import Harness, Limits, Window
+from trivium.loops import rl, rollouts
+from trivium.trace import Sampling, Store, rows
+
+STEPS, BRANCHES = 2, 3
+
+
+def run(tiny_model, renderer, engine_kind=Engine, **options):
+    """The groups and the numbers of each step, and the weights in the end."""
+    _, engine, learner = parts(tiny_model, renderer)
+    engine.__class__ = engine_kind
+    harness = Harness([search_corpus], Window(900), "Search.", Limits(turns=3), specs=False)
+    chosen = dict(groups=GROUPS, size=SIZE, steps=STEPS, seed=3, sampling=Sampling(max_tokens=24), branches=BRANCHES) | options
+    batches, numbers = [], []
+
+    async def seen():
+        async for groups, scores in rollouts(harness, TASKS, engine, lambda step: judge, **chosen):
+            batches.append(groups)
+            yield groups, scores
+
+    async def main():
+        async for event in rl(seen(), learner, engine, PROBE):
+            numbers.append({name: value for name, value in event.metrics.items() if "seconds" not in name})
+
+    asyncio.run(main())
+    return batches, numbers, learner.network.digest()
+
+
+def apart(groups):
+    """The attempts of a step, and its branches by the attempt that they left."""
+    whole = [episode for group in groups[:GROUPS] for episode in group.episodes]
+    return whole, {group.episodes[0].parent: group.episodes for group in groups[GROUPS:]}
+
+
+def test_each_attempt_that_finished_has_a_group_of_its_last_turns(tiny_model, renderer):
+    batches, _, _ = run(tiny_model, renderer)
+    finished, drawn = 0, []
+    for groups in batches:
+        whole, branches = apart(groups)
+        assert not any(episode.parent for episode in whole)
+        assert [e.id for e in whole if e.agent.stop.reason == "finished"] == list(branches)
+        finished += len(branches)
+        for episode in whole:
+            context = episode.agent.segments[-1]
+            for branch in branches.get(episode.id, ()):
+                (row,) = rows(branch, {"agent"})
+                assert branch.parent == episode.id and branch.seed == episode.seed
+                assert row.tokens[~row.mask].tolist() == context.tokens[: context.sampled()[-1].start]
+        every = [episode.id for group in groups for episode in group.episodes]
+        assert len(set(every)) == len(every) and all(len(group) == BRANCHES for group in branches.values())
+        drawn += [tuple(e.agent.segments[-1].logprobs[-3:]) for group in branches.values() for e in group]
+    assert 0 < finished < STEPS * GROUPS * SIZE, "by chance some of a random model's attempts end, and some are cut off"
+    assert len(set(drawn)) == len(drawn), "each is drawn by a stream of its own"
+
+
+def test_branches_change_no_attempt_of_their_step_and_stand_in_no_mean(tiny_model, renderer):
+    (groups, *_), (numbers, *_), _ = run(tiny_model, renderer)
+    (plain, *_), (without, *_), _ = run(tiny_model, renderer, branches=0)
+    whole, branches = apart(groups)
+    assert branches and said([whole]) == said([[episode for group in plain for episode in group.episodes]])
+    assert (numbers["reward"], numbers["turns"], numbers["calls"]) == (without["reward"], without["turns"], without["calls"])
+
+
+def test_a_killed_run_learns_from_the_same_branches_again(tiny_model, renderer, tmp_path):
+    class Mute(Engine):
+        async def speak(self, view, sampling):
+            raise AssertionError("nothing is attempted again")
+
+    store = Store(tmp_path / "episodes.db")
+    batches, _, digest = run(tiny_model, renderer, store=store)
+    again, numbers, repeated = run(tiny_model, renderer, Mute, store=store)
+    assert repeated == digest and [each["episodes_stored"] for each in numbers] == [GROUPS * SIZE] * STEPS
+    assert [[g.rewards for g in groups] for groups in again] == [[g.rewards for g in groups] for groups in batches]
+    with pytest.raises(InputError, match="steps of a run with other branches"):
+        run(tiny_model, renderer, store=store, branches=2)
+
+
+@pytest.mark.parametrize("branches", [-1, 1])
+def test_there_must_be_something_to_compare_a_branch_with(tiny_model, renderer, branches):
+    with pytest.raises(InputError, match="2 or more, or 0 for none"):
+        run(tiny_model, renderer, branches=branches)
