@@ -249,6 +249,21 @@ def test_substeps_hold_whole_episodes_dealt_in_turn():
     assert parts[2][0] is found[0] and parts[3][0] is found[1]
 
 
+def test_a_branch_is_learned_from_in_the_step_of_what_it_left():
+    found, _ = lessons(Batch(groups()), SFT(), {"agent"})
+    branches = [
+        dataclasses.replace(lesson, episode=f"{lesson.episode}+0.9", parent=lesson.episode)
+        for lesson in found[:3]
+        for _ in "ab"
+    ]
+    parts = split([*found, *branches], 4, offset=2)
+    assert [[lesson.episode for lesson in part if not lesson.parent] for part in parts] == [
+        [lesson.episode for lesson in part] for part in split(found, 4, offset=2)
+    ]
+    for part in parts:
+        assert {lesson.parent for lesson in part if lesson.parent} <= {lesson.episode for lesson in part}
+
+
 def test_same_seed_same_run():
     def run() -> str:
         net, batch = network(dtype=torch.float32), Batch(groups())
