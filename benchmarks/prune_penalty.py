@@ -29,8 +29,8 @@ from msgspec import Meta
 from trivium import CISPO, SFT, Corpus, Engine, Harness, Learner, Limits, Network, Sampling, ToolError, Window, tool
 from trivium.agents.search import SearchReward, search_tools
 from trivium.agents.search.pruning import NAN, prune_measures, prune_report
-from trivium.agents.search.recipe import NANO, with_chain
-from trivium.agents.search.teacher import Imperfection, Teacher
+from trivium.agents.search.recipe import NANO
+from trivium.agents.search.teacher import Imperfection, Teacher, with_chain
 from trivium.agents.search.tools import BRIEF, QUOTES
 from trivium.corpus import Chunk, Document, open_embedder, read_documents
 from trivium.corpus.search import CANDIDATES

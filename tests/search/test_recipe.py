@@ -46,7 +46,7 @@ def test_the_perfect_script_calls_no_tool_that_the_harness_lacks(without):
 
 
 def priced(made: Parts, **terms) -> SearchReward:
-    return SearchReward(window=made.window, **terms)
+    return SearchReward(window=made.window, **{"effort": 0.1, **terms})
 
 
 def test_what_a_reward_lacks():
@@ -58,6 +58,7 @@ def test_what_a_reward_lacks():
     assert parts("penalty").scorer(3) == priced(made, beta=2.0, pruning=0.0)
     assert parts("recall").scorer(0) == priced(made, beta=0.5)
     assert parts("curriculum").scorer(3) == priced(made, beta=4.0)
+    assert parts("effort").scorer(3) == priced(made, beta=2.0, effort=0.0)
 
 
 @pytest.mark.parametrize("field", ["algorithm", "without"])
@@ -68,7 +69,7 @@ def test_a_name_that_nothing_has_is_refused(tmp_path, field):
 
 def test_on_real_passages_beta_is_2_from_the_start_and_late_turns_cost():
     made = Parts(Search(corpus="somewhere", steps=4))
-    assert [made.scorer(0), made.scorer(3), made.judge] == [priced(made, beta=2.0, turns=10)] * 3
+    assert [made.scorer(0), made.scorer(3), made.judge] == [priced(made, beta=2.0, turns=10, effort=0.0)] * 3
     assert (made.recipe.results, Search().results) == (2, 6)
 
 
@@ -76,6 +77,16 @@ def test_a_run_from_before_results_was_a_field_had_six():
     kept = Search(corpus="somewhere").fields()
     without = {name: value for name, value in kept.items() if name != "results"}
     assert (Search.of(kept, "out").results, Search.of(without, "out").results) == (2, 6)
+
+
+def test_a_run_from_before_there_were_branches_has_none():
+    without = {name: value for name, value in Search().fields().items() if name != "branches"}
+    assert (Search().branches, Search.of(without, "out").branches) == (4, 0)
+
+
+def test_a_branch_alone_is_refused_before_anything_is_made(tmp_path):
+    with pytest.raises(InputError, match="--branches 1 would have nothing to be compared with"):
+        check(replace(Search(out=str(tmp_path / "run")), branches=1))
 
 
 def test_a_wide_window_has_more_turns_and_prices_them_later():

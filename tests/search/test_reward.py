@@ -14,7 +14,7 @@ from trivium.agents.search.reward import SearchReward, returned_documents
 from trivium.errors import InputError
 from trivium.harness import Harness, Window
 from trivium.policy.scripted import call, say
-from trivium.reward import compose, repetition
+from trivium.reward import compose, effort_penalty, repetition
 
 
 def test_what_compose_takes():
@@ -31,6 +31,21 @@ def test_a_summary_is_no_turn(renderer):
     found = asyncio.run(SearchReward(turns=6)(episode))
     assert (found["turns"], found["format_valid"], found["turn_penalty"], found["finished"]) == (3, 1, 0, 1)
     assert found["calls_per_turn"] == pytest.approx(2 / 3)
+
+
+def test_each_turn_costs_less_than_the_one_before(renderer):
+    harness = Harness([search_corpus], Window(4000), "Search.", specs=False)
+
+    def worth(turns: int, effort: float) -> float:
+        said = script(renderer, [*[call(search())] * (turns - 1), say(" #2")])
+        found = asyncio.run(SearchReward(effort=effort)(asyncio.run(harness.run(TASK, said))))
+        return found["reward"] + 0.3 * (1 - found["trajectory_recall"])  # what further searches find is not asked here
+
+    prices = [worth(turns, 0.0) - worth(turns, 0.1) for turns in (2, 3, 4, 5)]
+    assert prices[:2] == pytest.approx([0.1, 0.12])  # 0.1 x / (1 + x / 2)
+    steps = [b - a for a, b in zip(prices, prices[1:], strict=False)]
+    assert steps == sorted(steps, reverse=True) and steps[-1] > 0
+    assert [effort_penalty(x, k=0.5, q=0.0) for x in (0, 1, 7)] == [0, 1, 7], "q = 0 is a line"
 
 
 @pytest.mark.parametrize(

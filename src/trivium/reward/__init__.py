@@ -2,9 +2,9 @@
 
 from trivium.reward.base import Scorer, compose, named, opinions, score
 from trivium.reward.citation import cited, handles, repetition
-from trivium.reward.retrieval import f_beta, precision, recall, streak_penalty, turn_penalty
+from trivium.reward.retrieval import effort_penalty, f_beta, precision, recall, streak_penalty, turn_penalty
 
 __all__ = [
-    "Scorer", "cited", "compose", "f_beta", "handles", "named", "opinions", "precision", "recall", "repetition", "score",
-    "streak_penalty", "turn_penalty",
+    "Scorer", "cited", "compose", "effort_penalty", "f_beta", "handles", "named", "opinions", "precision", "recall",
+    "repetition", "score", "streak_penalty", "turn_penalty",
 ]  # fmt: skip

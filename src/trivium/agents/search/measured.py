@@ -18,8 +18,8 @@ from typing import Any
 
 from trivium.agents.search.baselines import SEARCHES, Found, plain_rankings, returned
 from trivium.agents.search.pruning import prune_measures
-from trivium.agents.search.recipe import HELDOUT_WORLDS, HOPS, TRAIN_WORLDS, Parts, Search, open_corpus, with_chain
-from trivium.agents.search.teacher import Imperfection, Teacher
+from trivium.agents.search.recipe import HELDOUT_WORLDS, HOPS, TRAIN_WORLDS, Parts, Search, open_corpus
+from trivium.agents.search.teacher import Imperfection, Teacher, with_chain
 from trivium.agents.search.watcher import Silent
 from trivium.corpus import Corpus, open_embedder
 from trivium.engine import Engine

@@ -14,7 +14,7 @@ import msgspec
 from blake3 import blake3
 
 from trivium.agents.search.reward import SearchReward
-from trivium.agents.search.teacher import Imperfection, Teacher
+from trivium.agents.search.teacher import Imperfection, Teacher, with_chain
 from trivium.agents.search.tools import BRIEF, BRIEF_UNPRUNED, PROMPT, QUOTES, search_tools
 from trivium.corpus import Corpus, Document, open_embedder, read_documents
 from trivium.errors import CorruptError, InputError
@@ -48,6 +48,11 @@ EPSILON, EPSILON_ON_PASSAGES = 0.5, 0.1
 differ by one passage too many (0.04) teaches as much as one in which half failed; with 0.1 still so much that answers of four
 passages die out while four hops are being learned (docs/log.md). On passages that people wrote nothing but 0.1 was tried."""
 
+EFFORT = 0.1
+"""The weight of Composer 2's effort penalty in generated worlds: a third turn costs .02, an eighth .0045. Where one search
+shows the answer a prune costs nothing else, and one policy of three pruned in a quarter of such episodes (docs/log.md)."""
+Without = Literal["nothing", "pruning", "trajectory", "answer", "penalty", "recall", "effort", "curriculum", "blunders"]
+
 
 @dataclass(frozen=True)
 class Search:
@@ -80,7 +85,7 @@ class Search:
     """the most tokens that a teacher behind an endpoint may use"""
     sft_steps: int = 120
     """steps of the warm-up, 32 episodes each; 0 for a --model that is warm already, as the model-sft of a run"""
-    steps: int = 64
+    steps: int = 48
     """steps of RL"""
     groups: int = 16
     """questions a step"""
@@ -91,10 +96,10 @@ class Search:
     they teach does not hang on what came before them (docs/learning.md). 0: none"""
     algorithm: Literal["cispo", "dr_grpo", "composer2", "grpo", "dapo", "gspo", "kimi", "rft"] = "cispo"
     """a row of docs/algorithms.md"""
-    without: Literal["nothing", "pruning", "trajectory", "answer", "penalty", "recall", "curriculum", "blunders"] = "nothing"
+    without: Without = "nothing"
     """leave one part out, to see what it is for: the tool that prunes; the reward's trajectory recall, answer bonus, prune
-    penalty or weight on recall (β 0.5); the curriculum of β, which then stays at 4; what the scripted teacher does wrong more
-    often than right (which on passages it never does)"""
+    penalty, weight on recall (β 0.5) or price on effort; the curriculum of β, which then stays at 4; what the scripted teacher
+    does wrong more often than right (which on passages it never does)"""
     skew: float = 0.5
     """share of the questions of few hops that the first half of RL asks; 0.5: as many as of many hops, 0.75: few hops first,
     as the report does (neither was better: docs/learning.md)"""
@@ -298,9 +303,8 @@ class Parts:
         which a small model cannot tell what is gold, it is 2 from the start: at 4 answers grow until F1 falls (docs/log.md)."""
         beta = 2.0 if self.real else 4 - 2 * min(1.0, step / max(1, self.recipe.steps - 1))
         less = {"trajectory": {"trajectory": 0.0}, "answer": {"answer": 0.0}, "penalty": {"pruning": 0.0}}
-        less |= {"recall": {"beta": 0.5}, "curriculum": {"beta": 2.0 if self.real else 4.0}}
-        turns = priced_turns(self.window, self.real)
-        return SearchReward(**{"beta": beta, "turns": turns, "window": self.window, **less.get(self.recipe.without, {})})
+        less |= {"recall": {"beta": 0.5}, "effort": {"effort": 0.0}, "curriculum": {"beta": 2.0 if self.real else 4.0}}
+        return replace(self._reward(beta, self.real), **less.get(self.recipe.without, {}))
 
     @property
     def judge(self) -> SearchReward:
@@ -309,7 +313,12 @@ class Parts:
 
     def judge_on(self, real: bool) -> SearchReward:
         """The same on other documents: passages that people wrote, or not."""
-        return SearchReward(beta=2.0, turns=priced_turns(self.window, real), window=self.window)
+        return self._reward(2.0, real)
+
+    def _reward(self, beta: float, real: bool) -> SearchReward:
+        return SearchReward(
+            beta=beta, turns=priced_turns(self.window, real), effort=0.0 if real else EFFORT, window=self.window
+        )
 
     @cached_property
     def algorithm(self) -> Algorithm:
@@ -384,19 +393,6 @@ def priced_turns(window: Window, real: bool) -> int:
 
 def _small(window: Window) -> bool:
     return window.budget < 8192
-
-
-def with_chain(tasks: list[Task], corpus: Corpus) -> list[Task]:
-    """Real questions with what the scripted teacher needs: a link for each gold document, found by its title."""
-    return [Task(task.id, task.prompt, {**task.truth, "chain": _chain(task, corpus)}) for task in tasks]
-
-
-def _chain(task: Task, corpus: Corpus) -> list[dict[str, Any]]:
-    titles = [" ".join(corpus.read(doc)[0].title.split()) for doc in task.truth["gold"]]  # as the agent reads them
-    asked = task.prompt.lower()
-    ordered = sorted(range(len(titles)), key=lambda i: titles[i].lower() not in asked)  # named in the question: first
-    links = [{"subject": titles[i], "keyword": "", "object": titles[i], "doc": task.truth["gold"][i]} for i in ordered]
-    return [{**link, "after": -1} for link in links]  # -1: nothing need come before
 
 
 def _cycle(tasks: list[Task], count: int) -> list[Task]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from trivium.corpus import document_of
 from trivium.errors import InputError
 from trivium.harness import Window
-from trivium.reward import cited, f_beta, handles, precision, recall, streak_penalty, turn_penalty
+from trivium.reward import cited, effort_penalty, f_beta, handles, precision, recall, streak_penalty, turn_penalty
 from trivium.trace import Episode, Piece, Point, Prune, Summarize, Task, Thread
 
 FLOOR = 0.01
@@ -20,11 +20,12 @@ _CALL = re.compile(r"</?tool_call>")
 
 @dataclass(frozen=True, slots=True)
 class SearchReward:
-    """r = clamp(0.7 F_β + 0.3 r_traj + 1.0 r_fa - p_prune - p_turn, ε, r_pre), r_pre the sum before penalties.
+    """r = clamp(0.7 F_β + 0.3 r_traj + 1.0 r_fa - p_prune - p_turn - p_effort, ε, r_pre), r_pre the sum before penalties.
 
     An episode that did not finish (window, turns, a cut answer) is worth 0, less than any that did. The weights of r_traj,
     r_fa and p_prune are the report's; a term is left out (0) only to see what it is for. p_turn begins at half of `turns`,
-    the most that a harness allows: the report's 64 of 128. With a `window`, `past_soft` is reported beside it.
+    the most that a harness allows: the report's 64 of 128. p_effort, `effort` times Composer 2's
+    penalty of the turns (reports.md 2.6), is no part of Context-1's reward. With a `window`, `past_soft` is reported beside it.
     """
 
     beta: float = 4.0
@@ -32,6 +33,7 @@ class SearchReward:
     answer: float = 1.0
     pruning: float = 1.0
     turns: int = 128
+    effort: float = 0.0
     window: Window | None = None
 
     def __post_init__(self) -> None:
@@ -48,9 +50,10 @@ class SearchReward:
             "answer_found": float(answer_found(episode)),
             "prune_penalty": streak_penalty(call.name == "prune_chunks" for call in thread.calls),
             "turn_penalty": turn_penalty(beside["turns"], self.turns // 2, self.turns),
+            "effort_penalty": self.effort * effort_penalty(beside["turns"]),
         }
         before = 0.7 * parts["f_beta"] + self.trajectory * parts["trajectory_recall"] + self.answer * parts["answer_found"]
-        penalty = self.pruning * parts["prune_penalty"] + parts["turn_penalty"]
+        penalty = self.pruning * parts["prune_penalty"] + parts["turn_penalty"] + parts["effort_penalty"]
         after = max(FLOOR, min(before, before - penalty))
         reward = after if thread.stop and thread.stop.reason == "finished" else 0.0
         if self.window:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trivium.agents.search.tools import QUOTES
+from trivium.corpus import Corpus
 from trivium.corpus.words import STOP_WORDS, words
 from trivium.errors import InputError
 from trivium.harness import read_usage
@@ -203,6 +204,19 @@ class _Turn:
 
     def _chance(self, share: float) -> bool:
         return self.now.random() < share
+
+
+def with_chain(tasks: list[Task], corpus: Corpus) -> list[Task]:
+    """Real questions with what the scripted teacher needs: a link for each gold document, found by its title."""
+    return [Task(task.id, task.prompt, {**task.truth, "chain": _chain(task, corpus)}) for task in tasks]
+
+
+def _chain(task: Task, corpus: Corpus) -> list[dict[str, Any]]:
+    titles = [" ".join(corpus.read(doc)[0].title.split()) for doc in task.truth["gold"]]  # as the agent reads them
+    asked = task.prompt.lower()
+    ordered = sorted(range(len(titles)), key=lambda i: titles[i].lower() not in asked)  # named in the question: first
+    links = [{"subject": titles[i], "keyword": "", "object": titles[i], "doc": task.truth["gold"][i]} for i in ordered]
+    return [{**link, "after": -1} for link in links]  # -1: nothing need come before
 
 
 def _page(link: dict[str, Any]) -> bool:
