@@ -17,7 +17,7 @@ from trivium.trace import Sampling, Store, rows
 STEPS, BRANCHES = 2, 3
 
 
-def run(tiny_model, renderer, engine_kind=Engine, **options):
+def run(tiny_model, renderer, engine_kind=Engine, scorer=judge, **options):
     """The groups and the numbers of each step, and the weights in the end."""
     _, engine, learner = parts(tiny_model, renderer)
     engine.__class__ = engine_kind
@@ -26,7 +26,7 @@ def run(tiny_model, renderer, engine_kind=Engine, **options):
     batches, numbers = [], []
 
     async def seen():
-        async for groups, scores in rollouts(harness, TASKS, engine, lambda step: judge, **chosen):
+        async for groups, scores in rollouts(harness, TASKS, engine, lambda step: scorer, **chosen):
             batches.append(groups)
             yield groups, scores
 
@@ -85,6 +85,17 @@ def test_a_killed_run_learns_from_the_same_branches_again(tiny_model, renderer, 
     assert [[g.rewards for g in groups] for groups in again] == [[g.rewards for g in groups] for groups in batches]
     with pytest.raises(InputError, match="steps of a run with other branches"):
         run(tiny_model, renderer, store=store, branches=2)
+
+
+def test_a_branch_that_cannot_be_scored_ends_the_line_with_its_name(tiny_model, renderer):
+    async def picky(episode):
+        if episode.parent:
+            raise ValueError("no branches, please")
+        return await judge(episode)
+
+    with pytest.raises(ValueError, match="no branches, please") as caught:
+        run(tiny_model, renderer, scorer=picky)
+    assert "while episode rl/0/t" in caught.value.__notes__[0] and "+" in caught.value.__notes__[0]
 
 
 @pytest.mark.parametrize("branches", [-1, 1])

@@ -92,9 +92,9 @@ class Attempts:
         return flight
 
     def kept(self, step: int, tasks: Sequence[Task], store: Store) -> Found:
-        """What the store has of a step that this run has made before: a run that was killed learns from it
-        again, with the scores of then: opinions that came later are nothing that it learned from. InputError where what it
-        has under these ids was made with another seed or another task: facts do not change, so ours would find no place."""
+        """What the store has of a step that this run has made before: a run that was killed learns from it again, with the
+        scores of then: opinions that came later are nothing that it learned from. InputError where what it has under these ids
+        was made with another seed or another task: facts do not change, so ours would find no place."""
         stored = {episode.id: episode for episode in store.select(prefix=f"rl/{step}/")}
         wanted = [[stored.get(identity(step, task, sample)) for sample in range(self.size)] for task in tasks]
         for part, task in zip(wanted, tasks, strict=True):
@@ -137,7 +137,11 @@ class Attempts:
         if not self.branches or not episode.agent.stop or episode.agent.stop.reason != "finished":
             return [whole]
         numbers = range(self.branches * sample, self.branches * (sample + 1))
-        found = await asyncio.gather(*(self._branch(flight, episode, last[0], self.size + number) for number in numbers))
+        making = [self._branch(flight, episode, last[0], self.size + number) for number in numbers]
+        found = await asyncio.gather(*making, return_exceptions=True)  # none goes on behind the back of one that failed
+        for error in found:
+            if isinstance(error, BaseException):
+                raise error
         return [whole, *filter(None, found)]
 
     async def _branch(self, flight: Flight, episode: Episode, snapshot: Snapshot, sample: int) -> Scored | None:
