@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from trivium.errors import InputError, PolicyError, TriviumError
-from trivium.harness import Harness
-from trivium.harness.context import Snapshot
+from trivium.harness import Harness, Snapshot
 from trivium.policy import Policy
 from trivium.reward import Scorer, score
 from trivium.trace import Episode, Sampling, Store, Task
