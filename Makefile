@@ -1,4 +1,4 @@
-# Two commands: `make demo` trains a search agent in eleven minutes, `make test` says whether all promises hold.
+# Two commands: `make demo` trains a search agent in twelve minutes, `make test` says whether all promises hold.
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
