@@ -193,7 +193,7 @@ def _apart(scores: dict[str, float], numbers: dict[str, float]) -> dict[str, flo
     """Both. InputError for a score that has the name of one of our numbers: one of the two would not be seen."""
     if taken := sorted((scores.keys() & numbers.keys()) - {"reward"}):
         raise _taken(taken)
-    return scores | numbers
+    return numbers | scores  # the learner's reward is of branches too
 
 
 def _taken(names: Iterable[str]) -> InputError:
@@ -259,9 +259,8 @@ async def rl(
             published, why = await _publish(publish, learner, done.version, engine, probe, publish_seconds)
             seconds = {"learn_seconds": now() - began, "wait_seconds": began - asked}
             scores = await _together(rank, {**scores, "episodes_dropped": dropped, **published}, attempted)
-            reward = {name: scores[name] for name in ("reward",) if name in scores}  # of attempts, and not of branches
             step += 1
-            yield Event("rl", step, _apart(scores, {**done.metrics, **seconds, **reward}))
+            yield Event("rl", step, _apart(scores, {**done.metrics, **seconds}))
     finally:
         if hasattr(source, "aclose"):
             await source.aclose()

@@ -141,11 +141,8 @@ class Search:
         if unknown := sorted(kept.keys() - known):
             raise InputError(f"{out} was made by another Trivium: its recipe has a field {unknown[0]!r}")
         try:
-            before = {
-                "results": 6,
-                "branches": 0,
-                "skew": 0.5 if kept.get("without") == "curriculum" else 0.75,
-            }  # these were fields
+            skew = 0.5 if kept.get("without") == "curriculum" else 0.75
+            before = {"results": 6, "branches": 0, "skew": skew}  # these were fields
             return msgspec.convert({**before, **kept, "out": out}, cls)
         except msgspec.ValidationError as error:
             raise CorruptError(f"the recipe in {out} is none: {error}") from error
