@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.laws.walks import TASK, WALKS, branching, pruning, search, search_corpus, spawning, summarizing
+from tests.laws.walks import TASK, WALKS, branching, pruning, script, search, search_corpus, spawning, summarizing
 from trivium.agents.search.reward import SearchReward, shown_documents
 from trivium.harness import Harness, Limits, Subagent, Window, assign_task, prune_chunks
 from trivium.policy import Scripted
@@ -101,8 +101,23 @@ def test_rewards_read_what_was_pruned(renderer):
 
 
 def test_a_branch_is_judged_on_all_its_turns(renderer):
-    first, second = asyncio.run(branching(renderer))
-    assert [asyncio.run(SearchReward()(e))["format_valid"] for e in (first, second)] == [1.0, 1.0]
+    """Both speak three times in all, so turns have one price, whoever spoke them."""
+    pair = asyncio.run(branching(renderer))
+    found = [asyncio.run(SearchReward(turns=4, effort=0.1)(episode)) for episode in pair]
+    for name, value in {"format_valid": 1.0, "turns": 3.0, "turn_penalty": 0.25, "effort_penalty": 0.12}.items():
+        assert [each[name] for each in found] == pytest.approx([value, value])
+
+
+def test_a_branch_after_a_summary_is_judged_on_all_its_turns(renderer):
+    harness, taken = Harness([search_corpus], Window(4000, summarize=0.001), "Search.", specs=False), []
+    said = [call(search()), say("so far #1"), call(search()), say("so far #2"), say(" #2")]
+
+    async def both():
+        first = await harness.run(TASK, script(renderer, said), on_turn=taken.append)
+        return first, await harness.branch(taken[-1], first, script(renderer, [say(" #1")]), sample=1)
+
+    found = [asyncio.run(SearchReward()(episode)) for episode in asyncio.run(both())]
+    assert [(each["turns"], each["format_valid"]) for each in found] == [(3.0, 1.0)] * 2
 
 
 def test_a_passage_without_room_takes_no_handle(renderer):

@@ -10,9 +10,13 @@ from tests.laws.walks import search_corpus
 from tests.loops.test_real import GROUPS, PROBE, SIZE, TASKS, judge, parts, said
 from trivium.engine import Engine
 from trivium.errors import InputError
+from trivium.fleet import Rank
 from trivium.harness import Harness, Limits, Window
 from trivium.loops import rl, rollouts
+from trivium.loops.attempts import Slots
 from trivium.trace import Sampling, Store, rows
+from trivium.train import Batch, Kimi
+from trivium.train.batch import counts, lessons
 
 STEPS, BRANCHES = 2, 3
 
@@ -40,8 +44,8 @@ def run(tiny_model, renderer, engine_kind=Engine, scorer=judge, **options):
 
 def apart(groups):
     """The attempts of a step, and its branches by the attempt that they left."""
-    whole = [episode for group in groups[:GROUPS] for episode in group.episodes]
-    return whole, {group.episodes[0].parent: group.episodes for group in groups[GROUPS:]}
+    whole = [episode for group in groups for episode in group.episodes if not episode.parent]
+    return whole, {parent: group.episodes for group in groups if (parent := group.episodes[0].parent)}
 
 
 def test_each_attempt_that_finished_has_a_group_of_its_last_turns(tiny_model, renderer):
@@ -102,3 +106,49 @@ def test_a_branch_that_cannot_be_scored_ends_the_line_with_its_name(tiny_model, 
 def test_there_must_be_something_to_compare_a_branch_with(tiny_model, renderer, branches):
     with pytest.raises(InputError, match="2 or more, or 0 for none"):
         run(tiny_model, renderer, branches=branches)
+
+
+def test_ranks_in_order_have_the_groups_of_one_process(tiny_model, renderer):
+    """Else it would depend on the number of workers which optimizer step an episode is learned in."""
+
+    async def named(rank: Rank) -> list[tuple[str, str]]:
+        _, engine, _ = parts(tiny_model, renderer)
+        harness = Harness([search_corpus], Window(900), "Search.", Limits(turns=3), specs=False)
+        chosen = dict(groups=GROUPS, size=SIZE, steps=1, seed=3, sampling=Sampling(max_tokens=24), branches=BRANCHES, rank=rank)
+        groups, _ = await anext(rollouts(harness, TASKS, engine, lambda step: judge, **chosen))
+        return [(group.task_id, group.episodes[0].parent) for group in groups]
+
+    one, *two = (asyncio.run(named(rank)) for rank in (Rank(), Rank(0, 2), Rank(1, 2)))
+    assert one == [*two[0], *two[1]]
+    assert any(parent for _, parent in one) and [task for task, _ in one] == sorted(task for task, _ in one)
+
+
+def test_a_task_is_one_problem_to_a_normaliser_branches_and_all(tiny_model, renderer):
+    (groups, *_), _, _ = run(tiny_model, renderer, steps=1)
+    found, dropped = lessons(Batch(groups), Kimi(), {"agent"})
+    assert dropped < len(groups) and any(lesson.parent for lesson in found)
+    made = counts(found)
+    assert made.groups == len({group.task_id for group in groups}) == GROUPS
+    assert Kimi().normaliser(made) @ made.length == pytest.approx(1.0)
+
+
+def test_the_oldest_step_has_the_next_slot_and_a_cancelled_wait_takes_none():
+    slots, order = Slots(1), []
+
+    async def live(step: int, name: str) -> None:
+        async with slots(step):
+            order.append(name)
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        waiting = [
+            asyncio.create_task(live(step, name)) for step, name in ((0, "a"), (2, "c"), (1, "b"), (1, "gone"), (1, "b2"))
+        ]
+        await asyncio.sleep(0)
+        waiting[3].cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        async with asyncio.timeout(1), slots(9):
+            order.append("free")
+
+    asyncio.run(main())
+    assert order == ["a", "b", "b2", "c", "free"]

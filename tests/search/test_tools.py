@@ -107,3 +107,12 @@ def test_the_brief_prompt_names_the_tools_that_there_are(pruning):
     tools = search_tools(Corpus.build(DOCUMENTS), pruning=pruning)
     arguments = {each.name: ", ".join(each.arguments.__struct_fields__) for each in tools}
     assert re.findall(r"(\w+)\((\w+)\)", brief) == list(arguments.items())
+
+
+def test_what_finds_no_room_is_told_apart_from_what_finds_nothing(renderer):
+    long = Document("long", "Long", " ".join(["word"] * 240))
+    harness = Harness(search_tools(Corpus.build([long], chunk_words=300)), Window(220, reply=40), "Go.", specs=False)
+    (made,) = asyncio.run(
+        harness.run(ASKED, Scripted([call(("search_corpus", {"query": " word"})), say("#1")], renderer))
+    ).agent.calls
+    assert [piece.text for piece in made.pieces][0] == "No room for results.\n"

@@ -97,7 +97,8 @@ class Harness:
         context = snapshot.branch(parent.agent.segments[-1].sampling)
         episode.threads.append(context.thread)
         episode.snapshots.append(snapshot.id)
-        episode.ops.append(Branch(author="harness", parent=parent.id, snapshot=snapshot.id, at=context.here()))
+        begun = {"parent": parent.id, "snapshot": snapshot.id, "turn": snapshot.turn}
+        episode.ops.append(Branch(author="harness", **begun, at=context.here()))
         await _Life(self, episode, policy, context, None).live(first_turn=snapshot.turn)
         return episode
 
@@ -321,11 +322,15 @@ class _Life:
                 self.context.forget(call.pieces[-1].source)
                 call.pieces = call.pieces[:-1] or [Piece("No room for results.\n")]
                 return True
-        for call in (outcome.call for outcome in reversed(outcomes)):
+        for outcome in reversed(outcomes):
+            call, encode, plain = outcome.call, self.context.renderer.encode, self.context.renderer.plain
             if len(call.pieces[0].text) > 2 * _SHORT:
-                length = len(self.context.renderer.encode(call.pieces[0].text))
+                if isinstance(outcome.result, Keep) and not call.error:  # which is done, however long its note
+                    call.pieces = [Piece(plain(f"{outcome.result.said[:_SHORT]}\n"))]
+                    return True
+                length = len(encode(call.pieces[0].text))
                 call.error = call.error[:_SHORT] or f"the result takes {length} tokens: no room for it"
-                call.pieces = [Piece(self.context.renderer.plain(f"Error: {call.error}\n"))]
+                call.pieces = [Piece(plain(f"Error: {call.error}\n"))]
                 return True
         return False
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import inspect
+import itertools
 import json
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import msgspec
@@ -65,6 +68,43 @@ class Flight:
         return whole, [branches for _, *branches in each if branches]
 
 
+class Slots:
+    """At most `number` episodes at once; of those that wait, the oldest step's first, and of one step's as they came."""
+
+    def __init__(self, number: int) -> None:
+        self._free = number
+        self._waiting: list[tuple[int, int, asyncio.Future]] = []
+        self._arrivals = itertools.count()
+
+    @asynccontextmanager
+    async def __call__(self, step: int) -> AsyncIterator[None]:
+        await self._take(step)
+        try:
+            yield
+        finally:
+            self._give()
+
+    async def _take(self, step: int) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._waiting, (step, next(self._arrivals), turn))
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():  # its turn had come
+                self._give()
+            raise
+
+    def _give(self) -> None:
+        while self._waiting:
+            *_, turn = heapq.heappop(self._waiting)
+            if not turn.done():
+                return turn.set_result(None)
+        self._free += 1
+
+
 @dataclass(frozen=True, slots=True)
 class Attempts:
     """How an attempt is made: at most `slots` at once, the oldest step's first; each within `seconds`, and where it finished
@@ -75,7 +115,7 @@ class Attempts:
     size: int
     seed: int
     sampling: Sampling | None
-    slots: asyncio.Semaphore
+    slots: Slots
     seconds: float
     branches: int = 0
 
@@ -128,7 +168,7 @@ class Attempts:
     async def _attempt(self, flight: Flight, task: Task, sample: int) -> list[tuple[Episode | None, dict[str, float]]]:
         """The attempt, and behind it its branches."""
         last: deque[Snapshot] = deque(maxlen=1)
-        async with self.slots:
+        async with self.slots(flight.step):
             episode = await self._persist(flight, task, sample, last)
         if episode is None or silent(episode):
             return [(episode, {})]
@@ -145,7 +185,7 @@ class Attempts:
 
     async def _branch(self, flight: Flight, episode: Episode, snapshot: Snapshot, sample: int) -> Scored | None:
         """The last turn once more, and what may come after it. None where the policy could not speak in time."""
-        async with self.slots:
+        async with self.slots(flight.step):
             try:
                 async with asyncio.timeout(self.seconds) as deadline:
                     branch = await self.harness.branch(snapshot, episode, self.policy, sample=sample, seed=episode.seed)

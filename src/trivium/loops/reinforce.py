@@ -22,7 +22,7 @@ from trivium import weights
 from trivium.errors import CorruptError, InputError, PolicyError, TriviumError
 from trivium.fleet import Rank
 from trivium.harness import Harness
-from trivium.loops.attempts import Attempts, Flight, Found
+from trivium.loops.attempts import Attempts, Flight, Found, Slots
 from trivium.loops.imitate import strangers
 from trivium.loops.run import Event
 from trivium.loops.staleness import fresh
@@ -97,7 +97,7 @@ async def rollouts(
         raise InputError(f"branches are compared with each other: 2 or more, or 0 for none, not {branches}")
     asked = partial(chosen, tasks, groups, rank)
     most = slots or max(1, size * len(rank.share(range(groups))))
-    attempts = Attempts(harness, engine, size, seed, sampling, asyncio.Semaphore(most), seconds, branches)
+    attempts = Attempts(harness, engine, size, seed, sampling, Slots(most), seconds, branches)
     coming = first
     if store:
         attempts.pin(groups, store)
@@ -172,12 +172,14 @@ def _landed(flight: Flight, size: int, store: Store | None):
 
 
 def _yielded(found: Found, size: int, numbers: dict[str, float]):
-    """Groups in the order of tasks, those of branches behind them, and the means; what was asked for and did not come is
-    counted as lost."""
+    """Groups in the order of tasks, each with those of its branches behind it (so that ranks in their order have the order of
+    one process), and the means; what was asked for and did not come is counted as lost."""
     tried, branched = found
     if taken := sorted({name for part in tried for _, given in part for name in given} & _OURS):
         raise _taken(taken)
-    groups = [Group(p[0][0].task.id, [e for e, _ in p], [s["reward"] for _, s in p]) for p in (*tried, *branched) if p]
+    left = {part[0][0].parent: part for part in branched}
+    parts = [each for part in tried if part for each in (part, *(left[e.id] for e, _ in part if e.id in left))]
+    groups = [Group(p[0][0].task.id, [e for e, _ in p], [s["reward"] for _, s in p]) for p in parts]
     scores = [_calls(episode) | found for part in tried for episode, found in part]
     lost = len(tried) * size - len(scores) - numbers.get("episodes_overtaken", 0)
     return groups, _apart(means(scores), {**numbers, "episodes_lost": lost})

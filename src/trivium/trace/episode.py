@@ -219,6 +219,11 @@ class Episode:
         """The id of the episode that this one branched off; empty for one that began at its question."""
         return next((op.parent for op in self.ops if isinstance(op, Branch)), "")
 
+    @property
+    def inherited(self) -> int:
+        """How many turns of its parent it went on from: a reward prices them as its own, for its calls are among them."""
+        return next((op.turn for op in self.ops if isinstance(op, Branch)), 0)
+
     def thread(self, id: str) -> Thread:
         return next(thread for thread in self.threads if thread.id == id)
 

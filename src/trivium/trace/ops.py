@@ -67,11 +67,13 @@ class Join(Op, frozen=True, kw_only=True, tag="join"):
 
 
 class Branch(Op, frozen=True, kw_only=True, tag="branch"):
-    """This episode began at `snapshot` of the episode `parent`; what stands left of `at` belongs to `parent`."""
+    """This episode began at `snapshot` of the episode `parent`, before its turn number `turn` (stores from before 2026-11-25
+    say 0); what stands left of `at` belongs to `parent`."""
 
     parent: str
     snapshot: str
     at: Point
+    turn: int = 0
 
 
 AnyOp = Prune | Summarize | Restart | Spawn | Join | Branch

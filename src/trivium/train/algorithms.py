@@ -38,7 +38,8 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a normaliser may divide by: trained tokens of each episode [E], of its group [E], totals over all ranks."""
+    """What a normaliser may divide by: trained tokens of each episode [E], of its group [E], totals over all ranks.
+    A group here is all that was learned of one task: its attempts, and their branches."""
 
     length: Tensor
     group_length: Tensor

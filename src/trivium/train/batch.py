@@ -62,10 +62,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """One episode as the learner sees it. `group` numbers its group in this rank's batch, `parent` is what it branched off."""
+    """One episode as the learner sees it. `task` numbers its task in this rank's batch: the attempts at it and their branches
+    are one problem to a normaliser. `parent` is what it branched off."""
 
     episode: str
-    group: int
+    task: int
     advantage: float
     rows: list[Row]
     parent: str = ""
@@ -113,8 +114,9 @@ def lessons(batch: Batch, algorithm: Algorithm, policies: Collection[str]) -> tu
 
     Episodes without a trained token count for the baseline of their group and nowhere else.
     """
-    found, dropped = [], 0
-    for number, group in enumerate(batch.groups):
+    found, dropped, numbers = [], 0, {}
+    for group in batch.groups:
+        number = numbers.setdefault(group.task_id, len(numbers))
         if algorithm.samples and np.ptp([*group.rewards] or [0.0]) < EQUAL:
             dropped += 1
             continue
@@ -177,14 +179,14 @@ def counts(part: list[Lesson], totals: Tensor | None = None) -> Counts:
     """Lengths of one substep's episodes; `totals` = `local(part)` summed over ranks (by default this rank is alone)."""
     episodes, groups, tokens = (int(number) for number in (local(part) if totals is None else totals))
     length = torch.tensor([lesson.trained for lesson in part], dtype=torch.float64)
-    number = torch.tensor([lesson.group for lesson in part], dtype=torch.int64)
+    number = torch.tensor([lesson.task for lesson in part], dtype=torch.int64)
     of_group = torch.zeros(int(number.max()) + 1 if part else 0, dtype=torch.float64).index_add_(0, number, length)
     return Counts(length, of_group[number], episodes, groups, tokens)
 
 
 def local(part: list[Lesson]) -> Tensor:
     """Episodes, groups and trained tokens of this rank's part of a substep: int64 [3]."""
-    numbers = [len(part), len({lesson.group for lesson in part}), sum(lesson.trained for lesson in part)]
+    numbers = [len(part), len({lesson.task for lesson in part}), sum(lesson.trained for lesson in part)]
     return torch.tensor(numbers, dtype=torch.int64)
 
 

@@ -62,12 +62,13 @@ class SearchReward:
 
 
 def measures(episode: Episode, returned: list[str]) -> dict[str, float]:
-    """What is reported beside the reward. `prune_accuracy` is there only where something was pruned."""
+    """What is reported beside the reward; the turns and calls of a branch are its parent's and then its own. `prune_accuracy`
+    is there only where something was pruned."""
     gold, thread = episode.task.truth["gold"], episode.agent
-    turns = thread.turns - len(summaries(episode))
+    turns = episode.inherited + thread.turns - len(summaries(episode))
     found = {
         **of_ranking(returned, gold),
-        "format_valid": valid_turns(thread) / max(1, turns + _before(thread)),
+        "format_valid": valid_turns(thread) / max(1, turns),
         "turns": float(turns),
         "calls_per_turn": len(thread.calls) / max(1, turns),
         "searches": float(sum(call.name == "search_corpus" for call in thread.calls)),
@@ -144,11 +145,6 @@ def valid_turns(thread: Thread) -> int:
     refs, known = cited(thread), handles(thread)
     finished = bool(thread.stop) and thread.stop.reason == "finished" and not _CALL.search(thread.answer)
     return len(acted - failed) + (finished and bool(refs) and all(ref in known for ref in refs))
-
-
-def _before(thread: Thread) -> int:
-    """Turns of a thread before it branched off, whose calls it has too."""
-    return sum(span.kind == "sampled" and span.stop <= thread.segments[0].carried for span in thread.segments[0].spans)
 
 
 def _plain(text: str) -> str:

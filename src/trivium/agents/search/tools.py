@@ -109,11 +109,12 @@ def _new_documents_first(scene: Scene, corpus: Corpus, query: str) -> list[Chunk
 
 
 def _fitting(scene: Scene, chunks: Iterable[Chunk]) -> list[Passage]:
-    """Passages in order that are not in view, as many as the room left in the window takes."""
+    """Passages in order that are not in view, as many as the room left in the window takes; the first in any case: where it
+    takes none, the harness says so."""
     fitting, room, in_view = [], scene.room, set(scene.handles.values())
     for chunk in (chunk for chunk in chunks if chunk.id not in in_view):
         room -= scene.count(chunk.line)
-        if room < 0:
+        if room < 0 and fitting:
             break
         fitting.append(Passage(chunk.id, chunk.line))
     return fitting
