@@ -17,7 +17,7 @@ from trivium.agents.search.measured import Measured, Speaker, Suite, _attempt, s
 from trivium.agents.search.recipe import NANO, Search
 from trivium.agents.search.report import as_json, markdown, tables
 from trivium.corpus import HashEmbedder
-from trivium.errors import InputError
+from trivium.errors import InputError, PolicyError
 from trivium.trace import Store
 
 SUITE = Suite(tasks=4)
@@ -181,6 +181,32 @@ def test_a_stopped_measurement_goes_on_where_it_was(tmp_path):
     assert [sample for _, sample in every] == [0] * 4
     _attempt(made, RL, every[:3], lambda n: None)
     assert made.missing(RL) == every[3:]
+
+
+def test_an_engine_that_breaks_on_the_way_leaves_no_zeros(tmp_path, monkeypatch):
+    """What came whole is kept, and the rest is to be asked for again."""
+    made = Measured(str(run(tmp_path / "r")), SUITE)
+    policy, times = made.policy(RL), iter(range(99))
+    speak = policy.speak
+
+    async def breaks(view, sampling):
+        if next(times) == 1:
+            raise PolicyError("the engine broke")
+        return await speak(view, sampling)
+
+    monkeypatch.setattr(policy, "speak", breaks)
+    monkeypatch.setattr(Measured, "policy", lambda *_: policy)
+    with pytest.raises(PolicyError, match="in 1 of 4 attempts: the engine broke"):
+        _attempt(made, RL, made.missing(RL), lambda n: None)
+    (again,) = made.missing(RL)
+    _attempt(made, RL, [again], lambda n: None)
+    assert not made.missing(RL)
+
+
+def test_there_must_be_a_tool_to_refuse(tmp_path):
+    folder = run(tmp_path / "bare", without="pruning")
+    with pytest.raises(InputError, match="nothing that --no-prune could refuse"):
+        compare([str(folder)], SUITE, rollouts=1, no_prune=True, workers=1, watch=quiet)
 
 
 def asked(folder: Path, question: str, gold: str, answer: str) -> Suite:

@@ -57,6 +57,11 @@ def test_runs_with_tasks_of_their_own_pool_as_independent_tasks():
     assert after.interval("f1") == mean_interval([1.0, 0.5, 0.8])
 
 
+def test_a_ratio_counts_a_task_in_those_runs_that_have_both():
+    ours, theirs = (result("rl", a=NAN), result("rl", a=1.0)), (result("sft", a=4.0), result("sft", a=1.0))
+    assert Pool(ours).over(Pool(theirs), "f1").mean == 1.0 and Pool(ours).minus(Pool(theirs), "f1").mean == 0.0
+
+
 def test_a_task_that_runs_share_counts_once():
     """Three runs on the same two questions are no six questions: the interval is that of two."""
     after = Pool((result("rl", q=1.0, p=0.0), result("rl", q=0.5, p=0.2), result("rl", q=0.0, p=0.4)))

@@ -14,7 +14,8 @@ from trivium.fleet import Rank
 from trivium.harness import Harness, Limits, Window
 from trivium.loops import rl, rollouts
 from trivium.loops.attempts import Slots
-from trivium.trace import Sampling, Store, rows
+from trivium.loops.staleness import fresh
+from trivium.trace import Sampling, Score, Store, rows
 from trivium.train import Batch, Kimi
 from trivium.train.batch import counts, lessons
 
@@ -84,7 +85,10 @@ def test_a_killed_run_learns_from_the_same_branches_again(tiny_model, renderer, 
 
     store = Store(tmp_path / "episodes.db")
     batches, _, digest = run(tiny_model, renderer, store=store)
+    known = batches[0][0].episodes[0].id
+    store.score([Score(known, name, 1.0, "somebody") for name in ("human", "calls")])  # who comes later changes nothing
     again, numbers, repeated = run(tiny_model, renderer, Mute, store=store)
+    assert not any("human" in each for each in numbers)
     assert repeated == digest and [each["episodes_stored"] for each in numbers] == [GROUPS * SIZE] * STEPS
     assert [[g.rewards for g in groups] for groups in again] == [[g.rewards for g in groups] for groups in batches]
     with pytest.raises(InputError, match="steps of a run with other branches"):
@@ -152,3 +156,9 @@ def test_the_oldest_step_has_the_next_slot_and_a_cancelled_wait_takes_none():
 
     asyncio.run(main())
     assert order == ["a", "b", "b2", "c", "free"]
+
+
+def test_what_is_dropped_is_counted_in_attempts(tiny_model, renderer):
+    (groups, *_), _, _ = run(tiny_model, renderer, steps=1)
+    kept, dropped = fresh(groups, 5, 0, {"agent"})
+    assert any(group.episodes[0].parent for group in groups) and not kept and dropped == GROUPS * SIZE

@@ -8,6 +8,7 @@ import re
 import pytest
 
 from trivium.agents.search.recipe import Parts, Search, harness_on
+from trivium.agents.search.serve import _found
 from trivium.agents.search.tools import BRIEF, BRIEF_UNPRUNED, QUOTES, search_tools
 from trivium.corpus import Corpus, Document
 from trivium.harness import Harness, Window
@@ -116,3 +117,16 @@ def test_what_finds_no_room_is_told_apart_from_what_finds_nothing(renderer):
         harness.run(ASKED, Scripted([call(("search_corpus", {"query": " word"})), say("#1")], renderer))
     ).agent.calls
     assert [piece.text for piece in made.pieces][0] == "No room for results.\n"
+
+
+def test_ask_names_each_document_once_with_the_passage_that_was_cited_first(renderer):
+    corpus = Corpus.build(DOCUMENTS, chunk_words=8)
+    harness = Harness(search_tools(corpus, 4), Window(4000), "Go.", specs=False)
+    said = [call(("search_corpus", {"query": " Brennix Holt sold river"})), say("#2 #1 #3")]
+    life = asyncio.run(harness.run(ASKED, Scripted(said, renderer)))
+    (made,) = life.agent.calls
+    cited = [made.pieces[place].source.split(":")[0] for place in (1, 0, 2)]
+    assert cited[:2] == ["firm", "firm"]
+    _, *ranked = _found([life])
+    assert [line.split("\n")[0] for line in ranked] == ["1. firm", f"2. {cited[2]}"]
+    assert made.pieces[1].shown in ranked[0] and made.pieces[0].shown not in ranked[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isnan
 
 from trivium.errors import InputError
 from trivium.eval.paired import Interval, mean, mean_interval, ratio_interval
@@ -38,8 +39,9 @@ class Pool:
         return [mean_interval(list(each.values())) for each in self._differences(other, name)]
 
     def over(self, other: Pool, name: str) -> Interval:
-        """This policy's mean as a multiple of the other's, on the same tasks."""
-        pairs = list(self._paired(other, name))
+        """This policy's mean as a multiple of the other's, on the same tasks: in each run those that both have a score of."""
+        runs = self._paired(other, name)
+        pairs = [{task: both for task, both in pair.items() if not any(map(isnan, both))} for pair in runs]
         above = _together([{task: a for task, (a, _) in pair.items()} for pair in pairs])
         below = _together([{task: b for task, (_, b) in pair.items()} for pair in pairs])
         return ratio_interval(list(above.values()), list(below.values()))

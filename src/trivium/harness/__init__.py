@@ -5,11 +5,12 @@ The only writer of ops. Knows no model and no particular tool but those that man
 
 from trivium.harness.base import Keep, Limits, Passage, Scene, Subagent, ToolError, Window, read_usage
 from trivium.harness.context import Context, Snapshot
-from trivium.harness.loop import Harness, refuse_silence
+from trivium.harness.loop import Harness, refuse_gaps, refuse_silence, silent
 from trivium.harness.manage import assign_task, prune_chunks
 from trivium.harness.tools import Tool, tool
 
 __all__ = [
     "Context", "Harness", "Keep", "Limits", "Passage", "Scene", "Snapshot", "Subagent", "Tool", "ToolError", "Window",
-    "assign_task", "prune_chunks", "read_usage", "refuse_silence", "tool",
+    "assign_task", "prune_chunks", "read_usage", "refuse_gaps",
+    "refuse_silence", "silent", "tool",
 ]  # fmt: skip

@@ -357,6 +357,18 @@ def refuse_silence(episodes: Sequence[Episode]) -> None:
         raise PolicyError(stops[0].detail)
 
 
+def refuse_gaps(episodes: Sequence[Episode]) -> None:
+    """Raises PolicyError when the policy could not speak to the end in some of `episodes`: where it is an engine of one's own,
+    it broke, and to count those as worth nothing would be no measurement."""
+    if broken := [episode.agent.stop.detail for episode in episodes if silent(episode)]:
+        raise PolicyError(f"the policy could not speak to the end in {len(broken)} of {len(episodes)} attempts: {broken[0]}")
+
+
+def silent(episode: Episode) -> bool:
+    """Whether its policy could not speak to the end: a dead engine's doing."""
+    return episode.agent.stop is not None and episode.agent.stop.reason == "policy"
+
+
 def _length(context: Context, results: list[Message]) -> int:
     placed = context.continuation(results)
     if placed is None:  # a restart renders anew; its length shows when it is done

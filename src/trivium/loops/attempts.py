@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from trivium.errors import InputError, PolicyError, TriviumError
-from trivium.harness import Harness, Snapshot
+from trivium.harness import Harness, Snapshot, silent
 from trivium.policy import Policy
 from trivium.reward import Scorer, score
 from trivium.trace import Episode, Sampling, Store, Task
@@ -144,7 +144,7 @@ class Attempts:
             branches[episode.parent].append(episode)
 
         def scored(part: Sequence[Episode | None]) -> list[Scored]:
-            return [(episode, store.first_scores(episode.id)) for episode in part if episode]
+            return [(episode, store.own_scores(episode.id)) for episode in part if episode]
 
         made = [branches[e.id] for part in wanted for e in part if e and branches[e.id]]
         return [scored(part) for part in wanted], [scored(part) for part in made]
@@ -234,8 +234,3 @@ class Attempts:
 def identity(step: int, task: Task, sample: int) -> str:
     """An attempt's name in the store."""
     return f"rl/{step}/{task.id}/{sample}"
-
-
-def silent(episode: Episode) -> bool:
-    """Whether its policy could not speak to the end: a dead engine's doing, and no attempt to learn from."""
-    return episode.agent.stop is not None and episode.agent.stop.reason == "policy"

@@ -25,7 +25,7 @@ from trivium.harness import Harness
 from trivium.loops.attempts import Attempts, Flight, Found, Slots
 from trivium.loops.imitate import strangers
 from trivium.loops.run import Event
-from trivium.loops.staleness import fresh
+from trivium.loops.staleness import attempts_in, fresh
 from trivium.policy import Policy
 from trivium.reward import Scorer, opinions
 from trivium.trace import Episode, Sampling, Store, Task
@@ -248,7 +248,7 @@ async def rl(
             if batch is None:
                 return
             groups, scores = batch
-            began, attempted = now(), sum(not episode.parent for group in groups for episode in group.episodes)
+            began, attempted = now(), attempts_in(groups)
             groups, dropped = fresh(groups, learner.version, max_lag, learner.policies)
             stale = stale + 1 if dropped and not groups else 0
             if stale > STALE:

@@ -16,7 +16,8 @@ def versions(episode: Episode, policies: Collection[str]) -> list[int]:
 
 
 def fresh(groups: Sequence[Group], version: int, max_lag: int, policies: Collection[str]) -> tuple[list[Group], int]:
-    """The groups without the episodes that are more than `max_lag` versions older than `version`, and how many those are.
+    """The groups without the episodes that are more than `max_lag` versions older than `version`, and how many those are,
+    branches not counted.
 
     An episode's age is its oldest token's: an advantage belongs to a whole episode, so its tokens are learned together or not
     at all. A token of a version above `version` is none of this learner's (a server that outlived a killed run speaks such),
@@ -24,8 +25,12 @@ def fresh(groups: Sequence[Group], version: int, max_lag: int, policies: Collect
     has none and goes as well.
     """
     kept = [_fresh(group, range(version - max_lag, version + 1), policies) for group in groups]
-    dropped = sum(len(group.episodes) for group in groups) - sum(len(group.episodes) for group in kept)
-    return [group for group in kept if group.episodes], dropped
+    return [group for group in kept if group.episodes], attempts_in(groups) - attempts_in(kept)
+
+
+def attempts_in(groups: Sequence[Group]) -> int:
+    """How many attempts stand in these groups, branches not counted."""
+    return sum(not episode.parent for group in groups for episode in group.episodes)
 
 
 def _fresh(group: Group, known: range, policies: Collection[str]) -> Group:

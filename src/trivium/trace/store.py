@@ -158,8 +158,14 @@ class Store:
             ]
 
     def first_scores(self, episode: str) -> dict[str, float]:
-        """The oldest opinion of each name on the whole episode: those written with it."""
+        """The oldest opinion of each name on the whole episode, whoever gave it."""
         return {score.name: score.value for score in reversed(self.scores(episode)) if not score.thread}
+
+    def own_scores(self, episode: str) -> dict[str, float]:
+        """The opinions of its first scorer alone: those written with it. What somebody adds later has no part in them."""
+        found = [score for score in self.scores(episode) if not score.thread]
+        first = [score for score in found if (score.scorer, score.version) == (found[0].scorer, found[0].version)]
+        return {score.name: score.value for score in reversed(first)}
 
     @contextmanager
     def _connected(self, connect: Callable[[], AbstractContextManager[Connection]], done: str) -> Iterator[Connection]:

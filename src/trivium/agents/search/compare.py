@@ -75,6 +75,8 @@ def compare(
         _shared(other, sides["A"])
     if not suite.corpus:
         _one_set(runs)
+    if no_prune and all(run.recipe.without == "pruning" for run in runs):
+        raise InputError("all of these were trained --without pruning: there is nothing that --no-prune could refuse")
     wanted = speakers(rollouts, no_prune)
     attempt_all(runs, wanted, workers, watch)
     found = {run.run.folder: results(run, run.speakers(wanted), _plain(run, watch)) for run in runs}

@@ -10,8 +10,7 @@ from trivium.agents.search.recipe import Parts
 from trivium.agents.search.watcher import Watcher
 from trivium.errors import CorruptError, InputError
 from trivium.fleet import Rank
-from trivium.harness import refuse_silence
-from trivium.loops.attempts import silent
+from trivium.harness import refuse_silence, silent
 from trivium.loops.run import read_json, write_json
 from trivium.policy import Endpoint, Policy
 from trivium.reward import opinions, score

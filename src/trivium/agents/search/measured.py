@@ -26,7 +26,7 @@ from trivium.engine import Engine
 from trivium.errors import InputError
 from trivium.eval.suite import refuse_twins
 from trivium.fleet import Rank, launch
-from trivium.harness import Harness, ToolError, prune_chunks, refuse_silence
+from trivium.harness import Harness, ToolError, prune_chunks, refuse_gaps, silent
 from trivium.loops import Run
 from trivium.loops.run import read_json, write_text
 from trivium.policy import Policy, Scripted
@@ -315,8 +315,8 @@ def _attempt(run: Measured, speaker: Speaker, pairs: Sequence[Pair], progress: C
 
     for start in range(0, len(pairs), WAVE):
         episodes = asyncio.run(wave(pairs[start : start + WAVE]))
-        refuse_silence(episodes)
-        store.write(episodes)
+        store.write([episode for episode in episodes if not silent(episode)])
+        refuse_gaps(episodes)
     store.close()
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from trivium.agents.search.baselines import fused, judged, returned
 from trivium.agents.search.measured import effort, refusing
 from trivium.agents.search.recipe import Parts, Search, open_corpus
+from trivium.agents.search.reward import returned_documents
 from trivium.agents.search.watcher import embedding
 from trivium.corpus import document_of
 from trivium.engine import Engine
@@ -18,9 +19,9 @@ from trivium.eval import Interval, Result, evaluate, fuse, mean_length
 from trivium.eval.fuse import check_rollouts
 from trivium.harness import Harness, Snapshot, refuse_silence
 from trivium.loops import Run
-from trivium.reward import cited, handles
+from trivium.reward import cited
 from trivium.tasks.beir import beir_tasks
-from trivium.trace import Call, Episode, Prune, Sampling, Task, Thread
+from trivium.trace import Call, Episode, Prune, Sampling, Task
 from trivium.viewer import Live
 from trivium.viewer.episodes import clean
 
@@ -155,13 +156,12 @@ def _told(call: Call) -> str:
 def _found(episodes: Sequence[Episode]) -> Iterator[str]:
     """What it took, and the ranked documents, each with the passage that was cited."""
     yield "\n" + "\n".join(_effort(episode) for episode in episodes)
-    shown = {piece.source: piece.shown for each in episodes for piece in each.agent.passages}
-    rankings = [_passages(episode.agent) for episode in episodes]
-    ranked = fuse(rankings)[: mean_length(rankings)]
+    rankings = [returned_documents(episode) for episode in episodes]
+    ranked, quotes = fuse(rankings)[: mean_length(rankings)], _quotes(episodes)
     if not ranked:
         yield "no document was returned"
-    for number, source in enumerate(ranked, 1):
-        yield f"{number}. {clean(document_of(source))}\n   “{clean(shown[source]).strip()}”"
+    for number, doc in enumerate(ranked, 1):
+        yield f"{number}. {clean(doc)}\n   “{clean(quotes[doc]).strip()}”"
 
 
 def _effort(episode: Episode) -> str:
@@ -174,7 +174,11 @@ def _effort(episode: Episode) -> str:
     return line
 
 
-def _passages(thread: Thread) -> list[str]:
-    """The sources of the passages that an answer cites, best first; handles that were never shown name none."""
-    known = handles(thread)
-    return [known[ref] for ref in cited(thread) if ref in known]
+def _quotes(episodes: Sequence[Episode]) -> dict[str, str]:
+    """Each returned document's passage that was cited first."""
+    found: dict[str, str] = {}
+    for thread in (episode.agent for episode in episodes):
+        shown = {piece.ref: piece for piece in thread.passages}
+        for piece in (shown[ref] for ref in cited(thread) if ref in shown):
+            found.setdefault(document_of(piece.source), piece.shown)
+    return found

@@ -16,6 +16,7 @@ from trivium.engine import Engine
 from trivium.errors import CorruptError, InputError
 from trivium.eval import Result, evaluate
 from trivium.fleet import Rank, launch
+from trivium.harness import refuse_gaps
 from trivium.loops import Event, Run, rl, rollouts, sft, timed
 from trivium.loops.run import read_json, write_json
 from trivium.loops.track import TensorBoard, require
@@ -38,6 +39,10 @@ _VAIN: tuple[tuple[str, Callable[[Search], bool], str], ...] = (
     ("cap", lambda r: r.cap != Search.cap and r.algorithm != "cispo", "it is CISPO's alone"),
     ("teacher-tokens", lambda r: r.teacher_tokens != Search.teacher_tokens and not r.teacher, "it is for a --teacher"),
     ("sft-lr", lambda r: r.sft_lr != Search.sft_lr and not r.sft_steps, "--sft-steps 0 has no warm-up"),
+    (
+        "warmup", lambda r: bool(r.corpus) and not r.sft_steps and r.warmup != Search(corpus=r.corpus).warmup,
+        "--sft-steps 0 has no warm-up",
+    ),
     ("teacher", lambda r: bool(r.teacher) and not r.sft_steps, "--sft-steps 0 has no warm-up"),
     ("without effort", lambda r: r.without == "effort" and bool(r.corpus), "on passages it has no price"),
     ("without curriculum", lambda r: r.without == "curriculum" and bool(r.corpus), "on passages β is 2 from the start"),
@@ -207,6 +212,7 @@ class _Line:
             harness, mine, policy, self.parts.judge, sampling=sampling, seed=self.recipe.seed + 1, prefix=prefix,
             at_once=self.engine.slots, progress=self.watcher.advance if shown else None,
         )  # fmt: skip
+        refuse_gaps(episodes)
         self.engine.clear()  # what comes next begins as it would in a resumed run
         return Result.merge(self.rank.gather(part)), episodes
 
