@@ -40,6 +40,15 @@ def is_staged(name: str, of: str) -> bool:
     return bool(re.fullmatch(rf"\.{re.escape(of)}\.\d+\.tmp", name))
 
 
+def vocabulary(folder: Path) -> list[Path]:
+    """The files in a model's folder from which its tokenizer is made, tokenizer.json before what it is made of; of a folder
+    without any, transformers makes a tokenizer that knows no word, and says nothing."""
+    if (whole := folder / "tokenizer.json").exists():
+        return [whole]
+    parts = ("vocab*", "merges.txt", "*.model", "*.tiktoken")
+    return sorted({path for pattern in parts for path in folder.glob(pattern)})
+
+
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
     """A folder to fill, which becomes `folder` when all went well; else nothing does. InputError where that is not empty, or

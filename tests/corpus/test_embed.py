@@ -112,6 +112,14 @@ def test_a_cache_that_cannot_be_used_is_named_and_left_as_it_is(tmp_path, monkey
     assert not untouched.embedded
 
 
+def test_what_goes_wrong_while_embedding_is_not_the_caches_doing(tmp_path):
+    def gone(done, of):
+        raise BrokenPipeError("nobody listens")
+
+    with pytest.raises(BrokenPipeError):
+        CachedEmbedder(Counting(), tmp_path, gone).embed(["x"])
+
+
 def test_a_cache_torn_inside_is_named(tmp_path):
     CachedEmbedder(Counting(), tmp_path).embed([f"text {n}" for n in range(2000)])
     path = tmp_path / "vectors.sqlite"
@@ -294,6 +302,13 @@ def test_a_folder_used_in_another_way_has_another_name(tiny):
     (tiny / "tokenizer.json").write_text((tiny / "tokenizer.json").read_text().replace("oster", "ostra"))
     names.append(LocalEmbedder(tiny).name)
     assert len(set(names)) == 5 and LocalEmbedder(tiny).name == names[-1]
+
+
+def test_a_folder_without_a_vocabulary_is_refused(tiny):
+    """transformers would make a tokenizer that knows no word, and all vectors would be one."""
+    (tiny / "tokenizer.json").unlink()
+    with pytest.raises(InputError, match="holds no tokenizer"):
+        LocalEmbedder(tiny)
 
 
 def test_what_a_folder_asks_beyond_us_is_refused(tiny):

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from trivium.corpus import Chunk, Corpus, Document, HashEmbedder, Hit, PatternError, pack
 from trivium.corpus.lexical import K1, B
 from trivium.corpus.search import best, fuse
-from trivium.corpus.words import query_stems, stems
+from trivium.corpus.words import query_stems, stems, words
 from trivium.errors import InputError
 
 WORDS = ["holt", "valley", "river", "led", "mira", "tolen", "bridge", "oster", "the", "of"]
@@ -220,3 +220,8 @@ def test_pack_keeps_order_and_limit():
     hits = [Hit(Chunk(f"d:{n}", "d", "T", "x " * n, n), 1.0, n) for n in (3, 9, 2)]
     assert [hit.rank for hit in pack(hits, 9, lambda line: len(line.split()))] == [3, 2]
     assert pack(hits, 0, len) == []
+
+
+def test_marks_behind_a_name_are_no_letters_of_it():
+    assert words("Acme™ ℝ №5 Éire İzmir ﬁne") == ["acme", "r", "no5", "eire", "izmir", "fine"]
+    assert [hit.chunk.doc_id for hit in corpus_of(["Acme™ makes anvils."]).search("Acme")]

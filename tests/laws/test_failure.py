@@ -124,6 +124,23 @@ def test_a_policy_that_cannot_speak_ends_its_own_thread_only(renderer):
     assert well.agent.stop.reason == "finished"
 
 
+@pytest.mark.parametrize("field", ["logprobs", "kept"])
+def test_a_policy_that_tells_of_some_tokens_only_ends_its_own_thread(renderer, field):
+    tokens = [*renderer.encode("#1"), renderer.stop_tokens[0]]
+    told = {"logprobs": [-1.0] * len(tokens), "kept": [1.0] * len(tokens)} | {field: [0.5]}
+
+    class Short:
+        name, version = "agent", 0
+
+        async def speak(self, view, sampling):
+            return Reply(tokens, told["logprobs"], [0] * len(tokens), told["kept"])
+
+    policy = Short()
+    policy.renderer = renderer
+    episode = asyncio.run(Harness([search_corpus], Window(4000), specs=False).run(TASK, policy))
+    assert episode.agent.stop.reason == "policy" and "gave 1 logprobs" in episode.agent.stop.detail
+
+
 def test_past_the_hard_threshold_only_pruning_and_answers_are_possible(renderer):
     window = Window(2000, soft=0.3, hard=0.45, reply=60)
     script = [*[call(search())] * 4, call(keep("#2")), call(search()), say("#2")]
@@ -203,6 +220,13 @@ def test_a_missing_model_is_one_clear_error(tmp_path):
         Renderer.load(tmp_path / "nowhere")
 
 
+def test_a_model_without_a_vocabulary_is_one_clear_error(tiny_model, tmp_path):
+    shutil.copytree(tiny_model, tmp_path / "net")
+    (tmp_path / "net" / "tokenizer.json").unlink()
+    with pytest.raises(InputError, match="no model at .*net.*no vocabulary"):
+        Renderer.load(tmp_path / "net")
+
+
 @pytest.mark.parametrize(
     ("name", "harm"),
     [
@@ -238,6 +262,28 @@ def test_a_sub_agent_that_cannot_speak_is_data_on_its_thread_and_its_call(render
         assert child.stop.reason == "policy" and told in child.stop.detail
         assert episode.agent.calls[0].error and episode.agent.answer == "alone"
         assert [type(op) for op in episode.ops] == [Spawn]
+
+
+def test_whoever_an_assignment_assigned_stays_on_record_when_its_time_is_over(renderer):
+    """The agent's sub-agent assigns another one, which hangs: both threads are there, with what they said."""
+
+    class Hangs(Scripted):
+        async def speak(self, view, sampling):
+            if self._said:
+                await asyncio.sleep(9)
+            return await super().speak(view, sampling)
+
+    leaf = Subagent(Hangs([call(search()), say("late")], renderer, "leaf"), Harness([search_corpus], Window(3000), specs=False))
+    assigned = call(("assign_task", {"agent": "helper", "prompt": "Look."}))
+    limits, tools = Limits(tool_seconds=0.3), [assign_task({"helper": leaf})]
+    middle = Subagent(Scripted([assigned], renderer, "middle"), Harness(tools, Window(3000), specs=False))  # no limit hit
+    outer = Harness([assign_task({"helper": middle})], Window(3000), specs=False, limits=limits)
+    episode = asyncio.run(outer.run(TASK, Scripted([assigned, say("alone")], renderer, "agent")))
+    assert [thread.policy for thread in episode.threads] == ["agent", "leaf", "middle"]
+    assert [op.child for op in episode.ops] == [thread.id for thread in episode.threads[1:]]
+    assert episode.threads[1].calls[0].name == "search_corpus" and episode.agent.answer == "alone"
+    for thread in (episode.agent, episode.threads[2]):
+        assert thread.calls[0].error and thread.calls[0].ended
 
 
 def test_an_assignment_that_does_not_fit_is_the_error_of_its_call_alone(renderer):

@@ -127,6 +127,16 @@ def test_somebody_elses_database_is_left_as_it_was_unless_its_url_is_given(tmp_p
     assert not list(Store(f"sqlite:///{file}").select())
 
 
+def test_a_table_of_one_name_makes_no_episode_store(tmp_path):
+    file = tmp_path / "game.db"
+    with closing(sqlite3.connect(file)) as game, game:
+        game.execute("CREATE TABLE scores (id INTEGER, points INTEGER)")
+    before = file.read_bytes()
+    with pytest.raises(CorruptError, match=r"game.db is no episode store: it is a database of scores"):
+        Store(file)
+    assert file.read_bytes() == before and [path.name for path in tmp_path.iterdir()] == ["game.db"]
+
+
 @pytest.mark.parametrize("value", [np.float32(1), 2**70, "half \ud83d"])
 def test_a_truth_that_no_bytes_are_written_of_is_named(episode, value):
     with pytest.raises(InputError, match="e/7 cannot be stored .* JSON-like"):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from renderers import Qwen3RendererConfig, create_renderer
 
-from tests.laws.walks import TASK, WALKS, branching, pruning, script, search, search_corpus, spawning, summarizing
+from tests.laws.walks import TASK, WALKS, branching, keep, pruning, script, search, search_corpus, spawning, summarizing
 from trivium.agents.search.reward import SearchReward, shown_documents
 from trivium.harness import Harness, Limits, Subagent, Window, assign_task, prune_chunks
-from trivium.policy import Scripted
+from trivium.policy import Renderer, Scripted
 from trivium.policy.scripted import call, say
-from trivium.trace import Branch, Join, Prune, Sampling, Spawn, Summarize, decode, encode, rows
+from trivium.trace import Branch, Join, Prune, Restart, Sampling, Spawn, Summarize, decode, encode, rows
 
 
 @pytest.mark.parametrize("walk", WALKS.values(), ids=WALKS)
@@ -163,3 +164,20 @@ def test_a_sub_agent_that_takes_too_long_ends_as_such_and_does_not_join(renderer
     episode = asyncio.run(harness.run(TASK, Scripted(script, renderer, "agent")))
     assert episode.threads[1].stop.reason == "timeout" and episode.agent.stop.reason == "finished"
     assert [type(op) for op in episode.ops] == [Spawn]
+
+
+def test_what_is_pruned_where_the_template_begins_anew_is_gone(renderer):
+    """A dialect that renders all again at a new question, which the request to summarize is."""
+    again = Renderer(renderer.tokenizer, create_renderer(renderer.tokenizer, Qwen3RendererConfig()))
+    said = [call(search()), call(keep("#2")), say("so far"), say("#2")]
+    plain = asyncio.run(Harness([search_corpus], Window(4000), "Search.", specs=False).run(TASK, Scripted([*said], again)))
+    asked = plain.agent.segments[0].sampled()[1].start  # what stands when the prune is said: more than when the search is
+    window = Window(4000, summarize=(asked - 1) / 4000)
+    harness = Harness([search_corpus, prune_chunks], window, "Search.", specs=False)
+    episode = asyncio.run(harness.run(TASK, Scripted(said, again, "agent")))
+    prune, restart, summary = episode.ops
+    assert (type(prune), type(restart), type(summary)) == (Prune, Restart, Summarize)
+    assert prune.chunks == ("#1", "#3", "#4") and prune.after.position < prune.before.position
+    told = again.decode(episode.agent.segments[restart.after.segment].tokens)
+    assert [ref for ref in ("#1", "#2", "#3", "#4") if f" {ref}\n" in told] == ["#2"]
+    assert episode.agent.stop.reason == "finished"

@@ -8,10 +8,11 @@ import re
 import pytest
 
 from trivium.agents.search.recipe import Parts, Search, harness_on
+from trivium.agents.search.reward import returned_documents, shown_documents
 from trivium.agents.search.serve import _found
 from trivium.agents.search.tools import BRIEF, BRIEF_UNPRUNED, QUOTES, search_tools
 from trivium.corpus import Corpus, Document
-from trivium.harness import Harness, Window
+from trivium.harness import Harness, Passage, Window, tool
 from trivium.policy import Scripted
 from trivium.policy.scripted import call, say
 from trivium.trace import Episode, Task
@@ -130,3 +131,19 @@ def test_ask_names_each_document_once_with_the_passage_that_was_cited_first(rend
     _, *ranked = _found([life])
     assert [line.split("\n")[0] for line in ranked] == ["1. firm", f"2. {cited[2]}"]
     assert made.pieces[1].shown in ranked[0] and made.pieces[0].shown not in ranked[0]
+
+
+def test_the_tools_live_beside_others_that_show_passages(renderer):
+    @tool
+    def notes(scene, word: str) -> list[Passage]:
+        """Look in notes."""
+        return [Passage("monday.md:3", "Monday: it rained.")]
+
+    harness = Harness([notes, *search_tools(Corpus.build(DOCUMENTS), 1)], Window(4000), "Go.", specs=False)
+    asked = [("notes", {"word": "rain"}), ("search_corpus", {"query": " Mira Tolen"}), ("grep_corpus", {"pattern": "Oster"})]
+    said = [*(call(each) for each in asked), call(("read_document", {"doc_id": "#1"})), say("#1 #2")]
+    life = asyncio.run(harness.run(ASKED, Scripted(said, renderer)))
+    assert [made.error for made in life.agent.calls] == ["", "", "", "#1 is no passage of this corpus, but of another tool"]
+    assert [source.split(":")[0] for [source] in shown(life)[:3]] == ["monday.md", "person", "noise"]
+    life.task.truth["gold"] = ["monday.md:3", "person"]  # lines of files are names of their own
+    assert returned_documents(life) == ["monday.md:3", "person"] and "monday.md:3" in shown_documents(life)

@@ -89,10 +89,13 @@ class CachedEmbedder:
     def _open(self) -> Iterator[sqlite3.Connection]:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"the vector cache {self.path} cannot be used: {error}") from error
+        try:
             with closing(sqlite3.connect(self.path, timeout=60)) as database:
                 database.execute("create table if not exists vectors (key blob primary key, vector blob) without rowid")
                 yield database
-        except (sqlite3.OperationalError, OSError) as error:  # locked, full, not ours to write
+        except sqlite3.OperationalError as error:  # locked, full, not ours to write
             raise InputError(f"the vector cache {self.path} cannot be used: {error}") from error
         except sqlite3.DatabaseError as error:
             raise CorruptError(f"the vector cache {self.path} is no cache ({error}): delete it") from error

@@ -78,13 +78,21 @@ class Index:
 
     def row(self, chunk_id: str) -> int:
         """The row of a chunk. Raises InputError for an unknown one."""
+        if (row := self._row(chunk_id)) is None:
+            raise InputError(f"the corpus has no chunk {chunk_id!r}: use an id that a search of this corpus has shown")
+        return row
+
+    def has(self, chunk_id: str) -> bool:
+        """Whether a chunk has this id."""
+        return self._row(chunk_id) is not None
+
+    def _row(self, chunk_id: str) -> int | None:
         doc_id, _, order = chunk_id.rpartition(":")
         document = self._documents.get(doc_id)
-        if document is not None and order.isdecimal():
-            row = self.firsts[document] + int(order)
-            if row < self.firsts[document + 1]:
-                return row
-        raise InputError(f"the corpus has no chunk {chunk_id!r}: use an id that a search of this corpus has shown")
+        if document is None or not order.isdecimal():
+            return None
+        row = self.firsts[document] + int(order)
+        return row if row < self.firsts[document + 1] else None
 
     @cached_property
     def digest(self) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from trivium.errors import CorruptError, InputError, Unsupported
+from trivium.files import vocabulary
 from trivium.quiet import quiet
 
 _MODULES = ("Transformer", "Pooling", "Normalize")
@@ -38,6 +39,8 @@ class LocalEmbedder:
         config = _json(self.folder / "config.json") or {}
         if "hidden_size" not in config or not (self.folder / "model.safetensors").exists():
             raise InputError(f"{folder} holds no model: give a folder with its config.json and model.safetensors")
+        if not vocabulary(self.folder):
+            raise InputError(f"{folder} holds no tokenizer: give a folder with its tokenizer.json or its vocabulary")
         self.dim: int = config["hidden_size"]
         self.pooling = _pooling(self.folder)
         self.longest: int = (_json(self.folder / "sentence_bert_config.json") or {}).get("max_seq_length") or 512
@@ -51,7 +54,7 @@ class LocalEmbedder:
 
     def _identity(self) -> str:
         """A digest of all that vectors depend on: the weights, the tokenizer, and how both are used."""
-        files = (_sha256(file) for file in (self.folder / "config.json", self.folder / "tokenizer.json") if file.exists())
+        files = (_sha256(file) for file in (self.folder / "config.json", *vocabulary(self.folder)))
         used = (self.sha256, *files, self.pooling, self.longest, self.query_prompt, self.text_prompt)
         return hashlib.sha256(json.dumps(used).encode()).hexdigest()
 

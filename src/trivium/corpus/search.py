@@ -89,6 +89,9 @@ class Corpus:
     def __len__(self) -> int:
         return len(self.index)
 
+    def __contains__(self, chunk_id: str) -> bool:
+        return self.index.has(chunk_id)
+
     def __iter__(self) -> Iterator[Chunk]:
         return (self.index.chunk(row) for row in range(len(self.index)))
 

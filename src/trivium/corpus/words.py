@@ -13,6 +13,8 @@ import snowballstemmer
 _UNSPACED = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af"
 _WORD = re.compile(rf"[{_UNSPACED}]|[^\W_{_UNSPACED}]+")
 
+_MARKS = str.maketrans("™℠", "  ")  # behind a name; NFKD would make them letters of it
+
 # Lucene's English stop words plus the question words: they say what is asked for, not what the page says.
 STOP_WORDS = frozenset(
     """a an and are as at be but by for if in into is it no not of on or such that the their then there these they
@@ -27,11 +29,10 @@ _own = threading.local()
 def words(text: str) -> list[str]:
     """The words of `text` in order, in small letters and without accents. Punctuation, quotes and underscores part
     words."""
-    text = text.lower()
     if not text.isascii():
-        text = "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
-        text = unicodedata.normalize("NFC", text)
-    return _WORD.findall(text)
+        text = unicodedata.normalize("NFKD", text.translate(_MARKS))
+        text = unicodedata.normalize("NFC", "".join(c for c in text if not unicodedata.combining(c)))
+    return _WORD.findall(text.lower())
 
 
 def count_words(text: str) -> int:

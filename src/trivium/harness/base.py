@@ -82,7 +82,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """One prunable piece of a tool's result. The harness gives its `source` a short handle, the same for the whole episode."""
+    """One prunable piece of a tool's result. The harness gives its `source` a short handle, the same for the whole thread."""
 
     source: str
     text: str

@@ -26,7 +26,7 @@ class Context:
     window: Window
     opening: list[Message] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
-    refs: dict[str, str] = field(default_factory=dict)  # source -> handle, for the whole episode
+    refs: dict[str, str] = field(default_factory=dict)  # source -> handle, for the whole thread
     seen: set[str] = field(default_factory=set)
     new: set[str] = field(default_factory=set)  # seen first in this turn
 
@@ -55,7 +55,7 @@ class Context:
 
     def hear(self, reply: Reply, version: int, ending: Ending | None = None) -> tuple[Said, bool]:
         """Append what the policy said, an answer up to its `ending`. Returns it parsed, and whether it came to an end.
-        PolicyError for a message that cannot be written in its dialect, and for tokens without versions."""
+        PolicyError for a message that cannot be written in its dialect, and for tokens without versions or some logprobs."""
         if reply.message is not None:
             try:
                 tokens = self.renderer.reply(reply.message)
@@ -64,6 +64,8 @@ class Context:
             reply = Reply(tokens, (), [version] * len(tokens), (), reply.message, reply.complete)
         elif len(reply.versions) != len(reply.tokens):  # else they would be of no age, and fresh for ever
             raise PolicyError(f"the policy gave {len(reply.versions)} versions for {len(reply.tokens)} tokens: each has one")
+        elif wrong := [len(each) for each in (reply.logprobs, reply.kept) if len(each) not in (0, len(reply.tokens))]:
+            raise PolicyError(f"the policy gave {wrong[0]} logprobs for {len(reply.tokens)} tokens: each has one, or none has")
         tokens = list(reply.tokens)
         said = self.renderer.parse(tokens)
         over = reply.complete and bool(tokens) and tokens[-1] in self.renderer.stop_tokens
@@ -108,7 +110,7 @@ class Context:
         return {span.ref: sources[span.ref] for span in self.segment.spans if span.kind == "chunk"}
 
     def handle(self, source: str) -> str:
-        """The short handle of `source`: #1, #2, ... in order of first appearance in the episode."""
+        """The short handle of `source`: #1, #2, ... in order of first appearance in the thread."""
         if source not in self.seen:
             self.new.add(source)
         self.seen.add(source)

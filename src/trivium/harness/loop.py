@@ -80,7 +80,8 @@ class Harness:
         sampling: Sampling | None = None,
         on_turn: Callable[[Snapshot], None] | None = None,
     ) -> Episode:
-        """One attempt at `task`. Whatever goes wrong inside is data on the episode; only a bad set-up raises.
+        """One attempt at `task`. What tools, sub-agents and a policy that says PolicyError do wrong is data on the episode; a
+        bad set-up raises, and so does a bug of the policy itself.
 
         `on_turn` is handed a snapshot before each turn, to branch from. Raises InputError when the prompt does not fit, or the
         window is larger than the context of a policy that says what it has.
@@ -176,8 +177,18 @@ class _Life:
         self.context.thread.calls += [outcome.call for outcome in outcomes]
         for outcome in outcomes[self.harness.limits.calls :]:
             outcome.call.error = outcome.call.error or f"at most {self.harness.limits.calls} calls in one turn"
-        await asyncio.gather(*(self._call(outcome, in_view) for outcome in outcomes if not outcome.call.error))
+        try:
+            await asyncio.gather(*(self._call(outcome, in_view) for outcome in outcomes if not outcome.call.error))
+        finally:  # whoever was assigned something stays on record, also where its assigner's own time is over
+            for outcome in outcomes:
+                self._record_children(outcome)
         return outcomes
+
+    def _record_children(self, outcome: _Outcome) -> None:
+        author, at = self.policy.name, self.context.here()
+        for child in outcome.children:
+            self.episode.threads.append(child)
+            self.episode.ops.append(Spawn(author=author, version=self.spoken, call=outcome.call.id, at=at, child=child.id))
 
     async def _call(self, outcome: _Outcome, in_view: dict[str, str]) -> None:
         call, window = outcome.call, self.context.window
@@ -196,6 +207,7 @@ class _Life:
             call.error = f"{call.name} {late if deadline.expired() else f'failed: TimeoutError: {error}'}"
         except asyncio.CancelledError:
             if asyncio.current_task().cancelling():
+                call.error, call.ended = f"{call.name} was cancelled with its turn", time.time()
                 raise
             call.error = f"{call.name} failed: what it waited for was cancelled"
         except Exception as error:  # a tool's bug is data on its thread; it must not cancel its siblings
@@ -236,14 +248,7 @@ class _Life:
 
     def _place(self, outcomes: list[_Outcome], in_view: dict[str, str]) -> Stop | None:
         """The turn barrier: results enter in call order, then the first edit applies."""
-        asked_at, context = self.context.here(), self.context
-        author, version = self.policy.name, self.spoken
-        for outcome in outcomes:
-            for child in outcome.children:
-                self.episode.threads.append(child)
-                self.episode.ops.append(
-                    Spawn(author=author, version=version, call=outcome.call.id, at=asked_at, child=child.id)
-                )
+        context, author, version = self.context, self.policy.name, self.spoken
         edits = [outcome for outcome in outcomes if isinstance(outcome.result, Keep) and not outcome.call.error]
         for outcome in edits[1:]:
             outcome.call.error = "the view is edited once a turn, and was"
@@ -255,7 +260,7 @@ class _Life:
                 self.episode.ops.append(
                     Join(author=author, version=version, call=outcome.call.id, at=context.here(), child=child.id)
                 )
-        if dropped:
+        if dropped & context.in_view().keys():  # else a restart was told without them
             self.episode.ops.append(context.prune(dropped, author, version))
         return None
 
@@ -274,12 +279,15 @@ class _Life:
                 break
         if not fits and total - freed >= window.budget:
             return False
-        self._extend(results, line)
+        self._extend(results, line, dropped)
         return True
 
-    def _extend(self, results: list[Message], line: str) -> None:
+    def _extend(self, results: list[Message], line: str, dropped: set[str]) -> None:
+        """Append. Where the template must begin anew, what is pruned goes before: afterwards no chunk could be told apart."""
         last = next(result for result in reversed(results) if "pieces" in result)
         last["pieces"] = [*last["pieces"], Piece(line)]
+        if dropped and self.context.continuation(results) is None:
+            self.episode.ops.append(self.context.prune(dropped, self.policy.name, self.spoken))
         if restart := self.context.extend(results, self.harness.specs):
             self.episode.ops.append(restart)
 

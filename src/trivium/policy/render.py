@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from trivium.errors import InputError, Unsupported
+from trivium.files import vocabulary
 from trivium.policy.message import Message
 from trivium.trace import Piece
 
@@ -147,6 +148,8 @@ def load_tokenizer(model: str | Path):
     from transformers import AutoTokenizer
 
     try:
+        if Path(model).is_dir() and not vocabulary(Path(model)):
+            raise InputError("it has no tokenizer.json and no vocabulary")
         return AutoTokenizer.from_pretrained(str(model), local_files_only=True)
     except Exception as error:  # there are as many ways to be no tokenizer as fields in its files
         reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]

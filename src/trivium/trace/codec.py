@@ -18,7 +18,7 @@ _ROTTEN = (zstandard.ZstdError, msgspec.MsgspecError, UnicodeDecodeError, Memory
 
 
 def encode(episode: Episode) -> bytes:
-    """Bytes of one episode; equal episodes give equal bytes. InputError for what no bytes are written of: a task holds plain
+    """Bytes of one episode, dicts in their own order. InputError for what no bytes are written of: a task holds plain
     text, numbers of 64 bits, lists and dicts, a policy's tokens and logprobs are Python's numbers."""
     try:
         packed = msgspec.msgpack.encode(episode)

@@ -178,7 +178,8 @@ class Stop:
 
 @dataclass(slots=True)
 class Thread:
-    """One policy's life in an episode. `answer` is its last text-only reply, empty unless it finished."""
+    """One policy's life in an episode. `answer` is its text-only reply, as far as it came where it was cut off, empty where it
+    gave none."""
 
     id: str
     policy: str

@@ -90,10 +90,12 @@ class Store:
 
     def _refuse_foreign(self) -> None:
         """Before anything is written, the journal's mode included."""
-        there = inspect(self._engine).get_table_names()
+        look = inspect(self._engine)
+        there = {name: {column["name"] for column in look.get_columns(name)} for name in look.get_table_names()}
         self._engine.dispose()  # connections from here on write ahead
-        if there and not _meta.tables.keys() & set(there):
-            raise CorruptError(f"{self.url} is no episode store: it is a database of {', '.join(there[:3])}")
+        ours = {name: set(table.columns.keys()) for name, table in _meta.tables.items() if name in there}
+        if (there and not ours) or any(columns - there[name] for name, columns in ours.items()):
+            raise CorruptError(f"{self.url} is no episode store: it is a database of {', '.join(list(there)[:3])}")
 
     def _make_tables(self) -> None:
         """By name and only if missing: several processes may open a new store at once."""

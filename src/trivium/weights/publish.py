@@ -37,8 +37,8 @@ def publish(network: Network, version: int, receiver: Receiver, probe: Sequence[
     """Give `network`'s weights to `receiver` as `version` and return the probe's largest logprob gap.
 
     No weights on trust (law 10): raises LawError unless the digest of the tensors that the receiver holds is the
-    published one, its logprobs on `probe` are within TOLERANCE of the learner's, and nearer to them than the old ones were;
-    Unsupported, before anything is loaded, for an engine that would round them.
+    published one, its logprobs on `probe` are within TOLERANCE of the learner's, and no further from them (but by noise)
+    than before; Unsupported, before anything is loaded, for an engine that would round them.
     A well-known server's hot reload says yes and serves the old weights (ecosystem.md, fact 2).
     """
     return deliver(network.state(), version, receiver, Probe(list(probe), probed(network, probe).tolist()))

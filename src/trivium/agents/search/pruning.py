@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from trivium.agents.search.reward import past_soft, summaries
-from trivium.corpus import document_of
+from trivium.agents.search.reward import counts_as, past_soft, summaries
 from trivium.eval import Interval, mean_interval, ratio_interval
 from trivium.harness import Window
 from trivium.reward import handles
@@ -30,7 +29,7 @@ def prune_measures(episode: Episode, window: Window) -> dict[str, float]:
                     refused a tool (hard threshold) and the end would have fitted the window; NaN where something did
     """
     thread, ops = episode.agent, _prunes(episode)
-    gold = {ref for ref, source in handles(thread).items() if document_of(source) in episode.task.truth["gold"]}
+    gold = {ref for ref, source in handles(thread).items() if counts_as(source, episode.task) in episode.task.truth["gold"]}
     states = [(set(op.chunks), _in_view(thread.segments[op.before.segment])) for op in ops]
     return {
         "prune_rate": float(bool(ops)),

@@ -79,7 +79,7 @@ def measures(episode: Episode, returned: list[str]) -> dict[str, float]:
     found["prune_rate"] = float(bool(dropped))
     if dropped:
         sources = handles(thread)
-        found["prune_accuracy"] = sum(document_of(sources[ref]) not in gold for ref in dropped) / len(dropped)
+        found["prune_accuracy"] = sum(counts_as(sources[ref], episode.task) not in gold for ref in dropped) / len(dropped)
     return found
 
 
@@ -103,12 +103,17 @@ def summaries(episode: Episode) -> list[Point]:
 def returned_documents(episode: Episode) -> list[str]:
     """The documents of the answer, best first, each once; handles that were never shown name none."""
     known = handles(episode.agent)
-    return list(dict.fromkeys(document_of(known[ref]) for ref in cited(episode.agent) if ref in known))
+    return list(dict.fromkeys(counts_as(known[ref], episode.task) for ref in cited(episode.agent) if ref in known))
 
 
 def shown_documents(episode: Episode) -> set[str]:
     """Every document of which a chunk was seen at any time."""
-    return {document_of(source) for source in handles(episode.agent).values()}
+    return {counts_as(source, episode.task) for source in handles(episode.agent).values()}
+
+
+def counts_as(source: str, task: Task) -> str:
+    """What a source counts as: one that is gold itself (file.py:12, of somebody's own tool) as it is."""
+    return source if source in task.truth.get("gold", ()) else document_of(source)
 
 
 def answer_found(episode: Episode) -> bool:

@@ -61,21 +61,22 @@ def search_tools(
             raise ToolError("the query is empty")
         if quoting:
             return _fitting(scene, _new_documents_first(scene, of(scene), expanded(scene, of(scene), query))[:results])
-        hits = of(scene).search(query.strip(), limit=results, exclude=scene.seen)
+        hits = of(scene).search(query.strip(), limit=results, exclude=_of_corpus(of(scene), scene.seen))
         return _fitting(scene, (hit.chunk for hit in hits))
 
     @tool
     def grep_corpus(scene: Scene, pattern: Annotated[str, Meta(description="a regular expression")]) -> list[Passage]:
         """Find passages whose text matches a regular expression."""
         try:
-            return _fitting(scene, of(scene).grep(pattern.strip(), limit=GREP_LIMIT, exclude=scene.handles.values()))
+            in_view = _of_corpus(of(scene), scene.handles.values())
+            return _fitting(scene, of(scene).grep(pattern.strip(), limit=GREP_LIMIT, exclude=in_view))
         except PatternError as error:
             raise ToolError(str(error)) from error
 
     @tool
     def read_document(scene: Scene, doc_id: Annotated[str, Meta(description="a handle of one passage")]) -> list[Passage]:
         """Read on in the document to which a passage belongs, from there, as far as the budget allows."""
-        source = _source(scene, doc_id.strip())
+        source = _source(scene, of(scene), doc_id.strip())
         return _fitting(scene, dropwhile(lambda chunk: chunk.id != source, of(scene).read(document_of(source))))
 
     search = replace(search_corpus, description=search_corpus.description + QUOTES) if quoting else search_corpus
@@ -84,23 +85,30 @@ def search_tools(
 
 def expanded(scene: Scene, corpus: Corpus, query: str) -> str:
     """A query with what its handles stand for. Only whole words are handles; what they stand for is not read again.
-    Raises ToolError for one that is not in view."""
+    Raises ToolError for one that is not in view, or stands for a passage of another tool."""
 
     def quoted(found: re.Match[str]) -> str:
-        return scene.task.prompt if found[0] == "#0" else corpus.chunk(_source(scene, found[0])).line
+        return scene.task.prompt if found[0] == "#0" else corpus.chunk(_source(scene, corpus, found[0])).line
 
     return _QUOTE.sub(quoted, query.strip())
 
 
-def _source(scene: Scene, handle: str) -> str:
+def _source(scene: Scene, corpus: Corpus, handle: str) -> str:
     if handle not in scene.handles:
         raise ToolError(f"{handle} is not in view; in view are {' '.join(scene.handles) or 'no passages'}")
+    if scene.handles[handle] not in corpus:
+        raise ToolError(f"{handle} is no passage of this corpus, but of another tool")
     return scene.handles[handle]
+
+
+def _of_corpus(corpus: Corpus, sources: Iterable[str]) -> list[str]:
+    """Those of `sources` that are its passages: an agent may have other tools that show some."""
+    return [source for source in sources if source in corpus]
 
 
 def _new_documents_first(scene: Scene, corpus: Corpus, query: str) -> list[Chunk]:
     """What a query finds and nobody saw: the best passage of each new document, then the other passages."""
-    found = [hit.chunk for hit in corpus.search(query, limit=CANDIDATES, exclude=scene.seen)]
+    found = [hit.chunk for hit in corpus.search(query, limit=CANDIDATES, exclude=_of_corpus(corpus, scene.seen))]
     seen, first = {document_of(source) for source in scene.seen}, {}
     for chunk in found:
         if chunk.doc_id not in seen:
