@@ -265,6 +265,7 @@ def refused(capsys, why: str, *words: str | Path) -> None:
         ("train search --teacher-tokens 9", "--teacher-tokens would change nothing: it is for a --teacher"),
         ("train search --sft-steps 0 --sft-lr 0.01", "--sft-lr would change nothing"),
         ("train search --corpus nowhere --sft-steps 0 --warmup 9", "--warmup would change nothing"),
+        ("eval search nowhere --greedy --seed 3", "--seed would change nothing"),
         ("train search --sft-steps 0 --teacher http://x/v1#m", "--teacher would change nothing"),
         ("train search --corpus nowhere --without curriculum", "--without curriculum would change nothing: on passages"),
         ("train search --cap nan", "--cap must be at least 1, not nan"),

@@ -149,6 +149,15 @@ def test_on_passages_three_of_four_questions_of_rl_are_two_hops_that_the_corpus_
     assert len({task.id for task in asked[::4]}) > 9
 
 
+def test_few_sentences_of_two_hops_do_not_come_twice_in_a_step(passages):
+    """The corpus asks on, in other words, but of one sentence at most once in a step."""
+    made = Parts(Search(corpus=passages, warmup=200, steps=30, groups=12))
+    for step in range(30):
+        asked = [task.truth.get("sentence", task.id) for task in made.rl_tasks[12 * step :][:12]]
+        assert len(set(asked)) == 12
+    assert not any(task.id.startswith("cloze/") for task in Parts(Search(corpus=passages, groups=13, steps=30)).rl_tasks)
+
+
 def test_a_test_question_that_is_in_train_too_is_refused(passages):
     qrels = Path(passages) / "qrels"
     (qrels / "test.tsv").write_text((qrels / "train.tsv").read_text())

@@ -53,6 +53,34 @@ def test_a_pages_own_name_is_no_link():
     assert linked == {("names", "part")}
 
 
+def test_a_name_that_several_pages_bear_is_no_link_but_an_exact_title_is():
+    filler = " is played by a band of four from the north coast every winter."
+    pages = [
+        Document("song", "Third Eye (song)", "A song that nobody has sung since the winter in which it was written down."),
+        Document("band", "Third Eye", "A band of four who never toured and who sold their one van to a baker in spring."),
+        Document("film", "Old Mill (film)", "A film in black and white that was shot in nine days with a borrowed camera."),
+        Document("play", "Old Mill (play)", "A play in two acts for five voices that was given once and never again after."),
+        Document("one", "Winter tunes", "The best known tune by Third Eye" + filler),
+        Document("two", "Coast tunes", "The longest tune of the Old Mill" + filler),
+    ]
+    linked = {tuple(task.truth["gold"]) for task in cloze_tasks(pages, 60) if task.truth["hops"] == 2}
+    assert linked == {("one", "band")}
+
+
+def test_what_cannot_be_hidden_makes_no_link():
+    """A name inside the page's own, or inside a longer word; what can be is hidden by whole words."""
+    filler = " in the second division of the country with a young team and few fans."
+    pages = [
+        Document("club", "Real Rovers", "It is the oldest club of the town and has played on the same field since 1902."),
+        Document("reserve", "Real Rovers Castilla", "Real Rovers Castilla is the reserve team of Real Rovers" + filler),
+        Document("fans", "Fan clubs", "The Real Roversians are those who cheer for the Real Rovers" + filler),
+        Document("cup", "Town cup", "The cup was won three times in a row by Real Rovers" + filler),
+    ]
+    linked = [task for task in cloze_tasks(pages, 40) if task.truth["hops"] == 2]
+    assert {tuple(task.truth["gold"]) for task in linked} == {("cup", "club")}
+    assert {task.truth["sentence"] for task in linked} == {pages[3].text}
+
+
 def test_equal_seeds_ask_alike_and_others_do_not():
     assert cloze_tasks(PAGES, 9, seed=3) == cloze_tasks(PAGES, 9, seed=3)
     assert cloze_tasks(PAGES, 9, seed=3) != cloze_tasks(PAGES, 9, seed=4)

@@ -11,8 +11,9 @@ from house import Index, live
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trivium.agents.search.teacher import Imperfection, Teacher
+from trivium.agents.search.teacher import Imperfection, Teacher, with_chain
 from trivium.agents.search.tools import BRIEF, QUOTES, search_tools
+from trivium.corpus import Corpus, Document
 from trivium.errors import InputError
 from trivium.harness import Harness, Window
 from trivium.policy import Scripted, View
@@ -29,6 +30,12 @@ TOOLS = {"search_corpus": "query", "grep_corpus": "pattern", "prune_chunks": "ke
 def episode(task: Task, how: Imperfection, seed: int = 0, budget: int = 512):
     teacher = Teacher(how, seed)
     return live(lambda messages: teacher.next(task, messages), task, INDEX, budget)
+
+
+def page(title: str, *texts: str) -> dict:
+    """The link of a real question: a page, and how its passages read."""
+    lines = [f"{title}: {text}" for text in texts]
+    return {"subject": title, "keyword": "", "object": title, "doc": "", "lines": lines, "after": -1}
 
 
 def calls(messages: list[dict]) -> list[list[dict]]:
@@ -125,8 +132,8 @@ def test_as_a_script_it_reads_task_and_sample_off_the_stream():
 def test_a_real_question_needs_titles_alone():
     """A chain whose links know only their pages, as one makes it for a BEIR folder."""
     task = TASKS[1]
-    titles = [INDEX.lines[id].partition(": ")[0] for id in task.truth["gold"]]
-    chain = [{"subject": t, "keyword": "", "object": t, "doc": "", "after": n - 1} for n, t in enumerate(titles)]
+    links = [page(*INDEX.lines[id].split(": ", 1)) for id in task.truth["gold"]]
+    chain = [{**link, "after": number - 1} for number, link in enumerate(links)]
     bare = Task(task.id, task.prompt, task.truth | {"chain": chain})
     for seed in range(20):
         returned, _, messages = episode(bare, replace(Imperfection(), forget=0.0), seed)
@@ -136,9 +143,7 @@ def test_a_real_question_needs_titles_alone():
 
 def test_of_a_real_question_it_asks_for_titles_only_where_they_stand():
     """A learner cannot copy a name that it does not see: first the question's own words, then what a page names."""
-    pages = [
-        {"subject": title, "keyword": "", "object": title, "doc": "", "after": -1} for title in ("Tall Oak", "Varn (port)")
-    ]
+    pages = [page("Tall Oak", "an album made in Varn in May.", "an album made by the sea."), page("Varn (port)", "It is old.")]
     task = Task("q", "Where was the album made?", {"gold": ["a", "b"], "chain": pages})
     teacher, asked = Teacher(Imperfection.none()), {"role": "user", "content": task.prompt}
 
@@ -155,7 +160,7 @@ def test_of_a_real_question_it_asks_for_titles_only_where_they_stand():
 
 def test_where_queries_may_quote_it_does():
     """The question, then with each page found in the order of the lines, then with the first passage; and no loop."""
-    pages = [{"subject": title, "keyword": "", "object": title, "doc": "", "after": -1} for title in ("Oak", "Elm", "Elm")]
+    pages = [page("Oak", "a tree."), page("Elm", "a tree."), page("Elm", "another one.")]
     task = Task("q", "Which trees?", {"gold": ["a", "b", "c"], "chain": pages})
     teacher = Teacher(Imperfection.none())
     messages = [{"role": "system", "content": BRIEF + QUOTES}, {"role": "user", "content": task.prompt}]
@@ -172,7 +177,7 @@ def test_where_queries_may_quote_it_does():
 
 
 def test_where_queries_may_quote_it_errs_by_a_search_and_a_few_lines_too_many():
-    task = Task("q", "Which tree?", {"gold": ["a"], "chain": [{"subject": "Oak", "keyword": "", "object": "Oak", "after": -1}]})
+    task = Task("q", "Which tree?", {"gold": ["a"], "chain": [page("Oak", "a tree.")]})
     messages = [{"role": "system", "content": BRIEF + QUOTES}, {"role": "user", "content": task.prompt}]
     first = Teacher(Imperfection.none()).next(task, messages)
     shown = "".join(f"{name}: a tree. #{n}\n" for n, name in enumerate(("Ash", "Oak", "Elm", "Fir", "Yew", "Bay"), 1))
@@ -184,6 +189,22 @@ def test_where_queries_may_quote_it_errs_by_a_search_and_a_few_lines_too_many():
     assert {wide.next(task, messages, n)["content"] for n in range(40)} == {
         " #2 #1", " #2 #1 #3", " #2 #1 #3 #4", " #2 #1 #3 #4 #5"
     }  # fmt: skip
+
+
+def test_a_page_is_known_by_its_passages_and_not_by_its_title():
+    """Of two pages of one title the other one is no gold."""
+    documents = [
+        Document("ny-1", "New York City", "It has five boroughs."),
+        Document("ny-2", "New York City", "It never sleeps."),
+    ]
+    task = Task("q", "Which city never sleeps?", {"gold": ["ny-2"]})
+    (task,) = with_chain([task], Corpus.build(documents))
+    teacher, asked = Teacher(Imperfection.none()), {"role": "user", "content": task.prompt}
+    shown = "New York City: It has five boroughs. #1\n"
+    first = teacher.next(task, [asked])
+    assert calls([teacher.next(task, [asked, first, {"role": "tool", "content": shown}])]) != [[]], "it looks on"
+    shown += "New York City: It never sleeps. #2"
+    assert teacher.next(task, [asked, first, {"role": "tool", "content": shown}])["content"] == " #2"
 
 
 def test_a_task_without_a_chain_is_refused():

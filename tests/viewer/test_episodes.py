@@ -172,3 +172,15 @@ def test_an_episode_that_never_spoke_and_knows_no_gold_is_shown(renderer):
     before = copy.deepcopy(episode)
     has(shown(episode_panel(episode, renderer.decode)), "Who?", "stopped: policy, the script of", "0 turns, policy")
     assert episode == before
+
+
+@pytest.mark.parametrize(
+    ("gold", "told"), [(["doc1:0"], "★ doc1:0  returned"), (42, ""), ("Paris", ""), ([["a", "b"]], ""), ([], "")]
+)
+def test_a_truth_of_ones_own_is_shown_or_left_out(renderer, gold, told):
+    """Only a list of names is gold, whatever else a reward needs; a source that stands in it counts as it is."""
+    task = Task("mine", "Which?", {"gold": gold})
+    harness = Harness([walks.search_corpus], Window(4000), specs=False)
+    episode = asyncio.run(harness.run(task, Scripted([call(walks.search()), say("#2")], renderer)))
+    text = shown(episode_panel(episode))
+    assert told in text and ("gold documents" in text) == bool(told)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from trivium.trace import Thread
+from trivium.corpus import document_of
+from trivium.trace import Task, Thread
 
 _HANDLE = re.compile(r"#\d+")
 
@@ -12,6 +13,18 @@ _HANDLE = re.compile(r"#\d+")
 def handles(thread: Thread) -> dict[str, str]:
     """Every handle shown to a thread -> its source."""
     return {piece.ref: piece.source for piece in thread.passages}
+
+
+def gold_of(task: Task) -> list[str]:
+    """The documents that a task asks for; none where its truth has no list of names under `gold`."""
+    named = task.truth.get("gold", ())
+    listed = isinstance(named, list | tuple | set) and all(isinstance(each, str) for each in named)
+    return list(dict.fromkeys(named)) if listed else []
+
+
+def counts_as(source: str, task: Task) -> str:
+    """The document that a source counts as: one that is gold itself (file.py:12, of somebody's own tool) counts as it is."""
+    return source if source in gold_of(task) else document_of(source)
 
 
 def cited(thread: Thread) -> list[str]:

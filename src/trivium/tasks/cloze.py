@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -40,8 +41,9 @@ def plain(title: str) -> str:
 def cloze_tasks(documents: Sequence[Document], count: int, seed: int = 0) -> list[Task]:
     """`count` questions, of one hop and of two in turn as long as there are links; equal arguments give equal questions.
 
-    `truth` holds `gold` (the page of the sentence, then the page it names), `answer` (the hidden name; "" for one hop) and
-    `hops`. Raises InputError where the documents have no titles or no sentence of a fitting length.
+    `truth` holds `gold` (the page of the sentence, then the page it names), `answer` (the hidden name; "" for one hop), `hops`
+    and `sentence`, by which two questions that ask for one thing are known. Raises InputError where the documents have no
+    titles or no sentence of a fitting length.
     """
     sentences = _sentences(documents)
     rng = random.Random(f"cloze {seed}")
@@ -53,21 +55,38 @@ def cloze_tasks(documents: Sequence[Document], count: int, seed: int = 0) -> lis
 
 
 def _sentences(documents: Sequence[Document]) -> list[_Sentence]:
-    pages: dict[str, int] = {}
-    for number, document in enumerate(documents):
-        pages.setdefault(plain(document.title), number)
-    found = []
+    pages, found = _pages(documents), []
     for number, document in enumerate(documents):
         own = plain(document.title)
         for text in _SENTENCE.split(document.text) if own else ():
             if WORDS[0] <= len(text.split()) <= WORDS[1]:
                 others = text.replace(own, "\0" * len(own))  # a page's own name, or a part of it, names no other page
-                found.append(_Sentence(text, number, _link(others, number, pages)))
+                link = _link(others, number, pages)
+                hides = link >= 0 and _hides(text, own, plain(documents[link].title))
+                found.append(_Sentence(text, number, link if hides else -1))
     return found
 
 
+def _hides(text: str, own: str, name: str) -> bool:
+    """Whether a question can leave a name out: neither the page's own name has it, nor a longer word."""
+    return name not in own and name not in _hidden(text, name, "")
+
+
+def _pages(documents: Sequence[Document]) -> dict[str, int]:
+    """What a name stands for: the one page so titled, else the one page so called with more behind it; -1 where several are."""
+    exact, called = (Counter(name(each.title) for each in documents) for name in (str, plain))
+    pages = {plain(each.title): number if called[plain(each.title)] == 1 else -1 for number, each in enumerate(documents)}
+    return pages | {each.title: number for number, each in enumerate(documents) if exact[each.title] == 1}
+
+
+def _hidden(text: str, name: str, by: str) -> str:
+    """The text with `by` for a name, where that is no part of a word."""
+    return re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", by, text)
+
+
 def _link(text: str, number: int, pages: dict[str, int]) -> int:
-    """The first other page that the text names by a title of 2 to 5 words, the longest where several begin at one word; -1."""
+    """The first other page that the text names by a title of 2 to 5 words, the longest where several begin at one word; -1
+    for none, and where nobody knows which page that name means."""
     words = list(_WORD.finditer(text))
     for first in range(len(words)):
         for last in range(min(first + 5, len(words)) - 1, first, -1):
@@ -83,7 +102,8 @@ def _task(number: int, sentence: _Sentence, documents: Sequence[Document], rng: 
     if sentence.link >= 0:
         other = documents[sentence.link]
         gold, answer = [page.id, other.id], plain(other.title)
-        text = text.replace(answer, rng.choice(("what", "which", "that")))
+        text = _hidden(text, answer, rng.choice(("what", "which", "that")))
     name = plain(page.title)
     asked = f"{rng.choice(_ASKS)}{text[len(name) :]}?" if text.startswith(name) else f"{text}?"
-    return Task(f"cloze/{number}", asked, {"gold": gold, "answer": answer, "hops": len(gold)})
+    truth = {"gold": gold, "answer": answer, "hops": len(gold), "sentence": sentence.text}
+    return Task(f"cloze/{number}", asked, truth)

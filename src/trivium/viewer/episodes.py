@@ -13,9 +13,8 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from trivium.corpus import document_of
 from trivium.errors import InputError
-from trivium.reward import cited
+from trivium.reward import cited, counts_as, gold_of
 from trivium.trace import Call, Episode, Prune, Restart, Summarize, Thread
 from trivium.viewer import reading
 from trivium.viewer.reading import Decode, Turn
@@ -38,7 +37,7 @@ def episode_panel(episode: Episode, decode: Decode | None = None, scores: Scores
     Gold documents (`task.truth["gold"]`) bear a star. With `decode` (tokens -> text, `Renderer.decode`) the
     window's size, thoughts and summaries are shown too. `scores` stand at the bottom.
     """
-    page = _Page(episode, decode, frozenset(episode.task.truth.get("gold", ())))
+    page = _Page(episode, decode, frozenset(gold_of(episode.task)))
     parts = [page.question(), *page.thread(episode.agent), *page.fates(), *_scores(scores or {})]
     name = title or episode.id
     return Panel(Group(*parts), title=Text(name, "bold"), subtitle=_subtitle(episode), title_align="left")
@@ -122,7 +121,7 @@ class _Page:
         pieces = [piece for piece in call.pieces if piece.ref]
         grid = _lines(piece.ref for piece in pieces)
         for piece in pieces:
-            gold = document_of(piece.source) in self.gold
+            gold = counts_as(piece.source, self.episode.task) in self.gold
             text = clean(piece.shown)
             grid.add_row(self.handle(piece.ref, gold), Text(text) if gold else _one_line(text))
         return grid
@@ -133,7 +132,7 @@ class _Page:
     def cut(self, thread: Thread, turn: Turn, cut: Prune | Summarize | Restart) -> Text:
         """What an op did to the view; gold that was dropped is red."""
         if isinstance(cut, Prune):
-            documents = reading.documents(thread)
+            documents = reading.documents(thread, self.episode.task)
             text = Text("Prune", "bold magenta").append(" dropped", "not bold")
             for ref in sorted(cut.chunks, key=_number):
                 gold = documents.get(ref) in self.gold
@@ -146,7 +145,7 @@ class _Page:
 
     def answer(self, thread: Thread) -> Iterator[RenderableType]:
         """The answer with what it cites, and why the thread stopped if it did not finish."""
-        texts, documents = reading.texts(thread), reading.documents(thread)
+        texts, documents = reading.texts(thread), reading.documents(thread, self.episode.task)
         if thread.answer:
             yield Text.assemble(("Answer: ", "bold green"), _short(thread.answer))
         grid = _lines(cited(thread))
@@ -164,8 +163,9 @@ class _Page:
 
     def fates(self) -> Iterator[RenderableType]:
         """What became of each gold document: returned, pruned, or only seen by the agent or a sub-agent."""
-        agent, others = self.episode.agent, self.episode.threads[1:]
-        documents = reading.documents(agent)
+        agent, task = self.episode.agent, self.episode.task
+        documents = reading.documents(agent, task)
+        others = {id for thread in self.episode.threads[1:] for id in reading.documents(thread, task).values()}
         returned = {documents[ref] for ref in cited(agent) if ref in documents}
         cuts = [op for op in self.episode.ops if isinstance(op, Prune) and op.before.thread == agent.id]
         pruned = {documents[ref] for op in cuts for ref in op.chunks if ref in documents}
@@ -173,11 +173,11 @@ class _Page:
             ("returned", "green"): returned,
             ("pruned, not returned", BAD): pruned,
             ("seen, not returned", "yellow"): set(documents.values()),
-            ("seen by a sub-agent only", "yellow"): {id for other in others for id in reading.documents(other).values()},
+            ("seen by a sub-agent only", "yellow"): others,
         }
-        if self.episode.task.truth.get("gold"):
+        if gold_of(task):
             yield _rule("gold documents")
-        for id in dict.fromkeys(self.episode.task.truth.get("gold", ())):
+        for id in gold_of(task):
             fate = next((fate for fate, having in fates.items() if id in having), ("never seen", "red"))
             yield Text.assemble((f"{STAR} ", GOLD), f"{clean(id)}  ", fate)
 

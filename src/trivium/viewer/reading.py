@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from trivium.corpus import document_of
 from trivium.harness import read_usage
-from trivium.reward import handles
-from trivium.trace import Branch, Call, Cut, Episode, Segment, Span, Spawn, Summarize, Thread
+from trivium.reward import counts_as, handles
+from trivium.trace import Branch, Call, Cut, Episode, Segment, Span, Spawn, Summarize, Task, Thread
 
 Decode = Callable[[list[int]], str]
 
@@ -112,6 +111,6 @@ def texts(thread: Thread) -> dict[str, str]:
     return {piece.ref: piece.shown for piece in thread.passages}
 
 
-def documents(thread: Thread) -> dict[str, str]:
-    """Every handle shown to a thread -> its document."""
-    return {ref: document_of(source) for ref, source in handles(thread).items()}
+def documents(thread: Thread, task: Task) -> dict[str, str]:
+    """Every handle shown to a thread -> the document that it counts as."""
+    return {ref: counts_as(source, task) for ref, source in handles(thread).items()}

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from trivium.agents.search.reward import answers, of_ranking, shows, states
-from trivium.corpus import Corpus, document_of
+from trivium.corpus import Corpus
 from trivium.corpus.search import CANDIDATES, best
 from trivium.eval import fuse
-from trivium.reward import cited, handles
+from trivium.reward import cited, counts_as, handles
 from trivium.trace import Episode, Task
 
 SEARCHES = ("bm25", "dense", "hybrid", "two_bm25", "two_hybrid", "quoting")
@@ -68,11 +68,11 @@ def _documents(corpus: Corpus, task: Task, rows: Sequence[int]) -> list[Found]:
 
 def returned(episode: Episode) -> list[Found]:
     """What an episode's answer returned, as a ranking; a document by all its passages that are cited."""
-    known = handles(episode.agent)
+    known = {ref: counts_as(source, episode.task) for ref, source in handles(episode.agent).items()}
     said = {piece.ref for piece in episode.agent.passages if shows(piece, episode.task)}
     found: dict[str, bool] = {}
     for ref in (ref for ref in cited(episode.agent) if ref in known):
-        found[document_of(known[ref])] = found.get(document_of(known[ref]), False) or ref in said
+        found[known[ref]] = found.get(known[ref], False) or ref in said
     return [Found(doc, stated) for doc, stated in found.items()]
 
 

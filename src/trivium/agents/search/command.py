@@ -68,6 +68,8 @@ def eval(  # noqa: A001  (the verb's name)
     """
     check_counts(tasks=(tasks, 1), rollouts=(rollouts, 1))
     _check_split(split, corpus)
+    if greedy and seed != 1:
+        raise InputError("--seed would change nothing: --greedy takes the most likely token")
     sampling = Sampling(temperature=0.0 if greedy else 1.0)
     with Live() as watch:
         lines = measure(run, corpus, tasks, split, sampling, seed, rollouts, no_prune, watch)

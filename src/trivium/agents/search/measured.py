@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from trivium.agents.search import teacher
 from trivium.agents.search.baselines import SEARCHES, Found, plain_rankings, returned
 from trivium.agents.search.pruning import prune_measures
 from trivium.agents.search.recipe import HELDOUT_WORLDS, HOPS, TRAIN_WORLDS, Parts, Search, open_corpus
@@ -165,7 +166,7 @@ class Measured:
 
     def _key(self, speaker: Speaker) -> str:
         """A digest of all that decides what `speaker` says on a task."""
-        weights = "" if speaker.stage == "expert" else _digest(self.weights(speaker.stage))
+        weights = _script() if speaker.stage == "expert" else _digest(self.weights(speaker.stage))
         decides = [
             weights, asdict(self.sampling(speaker)), self.recipe.seed, speaker.pruning, self._harness.digest, self._corpus_key,
             self.recipe.results,
@@ -324,6 +325,11 @@ def _name(task: Task) -> str:
     """Of a task as it is now, by the question and what judges it: a corrected one is another, though its id is the same."""
     told = json.dumps([task.prompt, *(task.truth.get(name) for name in ("gold", "answer", "hops"))], sort_keys=True)
     return f"{task.id}/{hashlib.blake2b(told.encode(), digest_size=6).hexdigest()}"
+
+
+def _script() -> str:
+    """Of the perfect script, as it is now."""
+    return hashlib.blake2b(Path(teacher.__file__).read_bytes(), digest_size=16).hexdigest()
 
 
 def _digest(model: str) -> str:

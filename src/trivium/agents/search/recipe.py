@@ -280,9 +280,10 @@ class Parts:
         return [*_cycle(first, half), *_cycle(second, half + self.recipe.groups)]
 
     def _linked(self, count: int) -> list[Task]:
-        """At most `count` questions of two hops that the passages ask of themselves."""
+        """At most `count` questions of two hops that the passages ask of themselves, each sentence once."""
         made = cloze_tasks(self.documents, 2 * count, self.recipe.seed)
-        return [task for task in made if task.truth["hops"] == 2]
+        once = {task.truth["sentence"]: task for task in reversed(made) if task.truth["hops"] == 2}
+        return [*reversed(once.values())]
 
     @cached_property
     def heldout_tasks(self) -> list[Task]:

@@ -6,10 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trivium.corpus import document_of
 from trivium.errors import InputError
 from trivium.harness import Window
-from trivium.reward import cited, effort_penalty, f_beta, handles, precision, recall, streak_penalty, turn_penalty
+from trivium.reward import cited, counts_as, effort_penalty, f_beta, handles, precision, recall, streak_penalty, turn_penalty
 from trivium.trace import Episode, Piece, Point, Prune, Summarize, Task, Thread
 
 FLOOR = 0.01
@@ -109,11 +108,6 @@ def returned_documents(episode: Episode) -> list[str]:
 def shown_documents(episode: Episode) -> set[str]:
     """Every document of which a chunk was seen at any time."""
     return {counts_as(source, episode.task) for source in handles(episode.agent).values()}
-
-
-def counts_as(source: str, task: Task) -> str:
-    """What a source counts as: one that is gold itself (file.py:12, of somebody's own tool) as it is."""
-    return source if source in task.truth.get("gold", ()) else document_of(source)
 
 
 def answer_found(episode: Episode) -> bool:

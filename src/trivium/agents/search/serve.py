@@ -12,14 +12,13 @@ from trivium.agents.search.measured import effort, refusing
 from trivium.agents.search.recipe import Parts, Search, open_corpus
 from trivium.agents.search.reward import returned_documents
 from trivium.agents.search.watcher import embedding
-from trivium.corpus import document_of
 from trivium.engine import Engine
 from trivium.errors import InputError
 from trivium.eval import Interval, Result, evaluate, fuse, mean_length
 from trivium.eval.fuse import check_rollouts
-from trivium.harness import Harness, Snapshot, refuse_silence
+from trivium.harness import Harness, Snapshot, refuse_gaps, refuse_silence
 from trivium.loops import Run
-from trivium.reward import cited
+from trivium.reward import cited, counts_as
 from trivium.tasks.beir import beir_tasks
 from trivium.trace import Call, Episode, Prune, Sampling, Task
 from trivium.viewer import Live
@@ -52,9 +51,10 @@ def measure(
 
     def attempt(harness: Harness, stage: str) -> tuple[Result, list[Episode]]:
         watch.stage(stage, len(questions) * rollouts)
-        return asyncio.run(
-            evaluate(harness, questions, engine, judge, sampling=sampling, samples=rollouts, seed=seed, progress=watch.advance)
-        )
+        how = {"sampling": sampling, "samples": rollouts, "seed": seed, "progress": watch.advance}
+        result, episodes = asyncio.run(evaluate(harness, questions, engine, judge, **how))
+        refuse_gaps(episodes)
+        return result, episodes
 
     result, episodes = attempt(harness, "evaluate")
     said = [_lines(result)]
@@ -180,5 +180,5 @@ def _quotes(episodes: Sequence[Episode]) -> dict[str, str]:
     for thread in (episode.agent for episode in episodes):
         shown = {piece.ref: piece for piece in thread.passages}
         for piece in (shown[ref] for ref in cited(thread) if ref in shown):
-            found.setdefault(document_of(piece.source), piece.shown)
+            found.setdefault(counts_as(piece.source, episodes[0].task), piece.shown)
     return found

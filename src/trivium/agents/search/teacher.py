@@ -136,13 +136,12 @@ class _Turn:
     def _handle(self, index: int) -> str:
         """The handle of the line that states a link: the only one that names both its ends.
 
-        A link whose ends are one (a real question's, where only the page is known) is any passage so titled that stands
-        for no other link.
+        A link whose ends are one (a real question's, where only the page is known) is any passage of that page: by its
+        title alone it could be a namesake's.
         """
-        subject, object = self.chain[index]["subject"], self.chain[index]["object"]
-        page, taken = _page(self.chain[index]), self.found.values()
+        link = self.chain[index]
         for handle, text in self.lines.items():
-            if text.startswith(f"{subject}: ") and handle not in taken if page else says(text, subject) and says(text, object):
+            if text in link["lines"] if _page(link) else says(text, link["subject"]) and says(text, link["object"]):
                 return handle
         return ""
 
@@ -207,16 +206,20 @@ class _Turn:
 
 
 def with_chain(tasks: list[Task], corpus: Corpus) -> list[Task]:
-    """Real questions with what the scripted teacher needs: a link for each gold document, found by its title."""
+    """Real questions with what the scripted teacher needs: a link for each gold document, and how its passages read."""
     return [Task(task.id, task.prompt, {**task.truth, "chain": _chain(task, corpus)}) for task in tasks]
 
 
 def _chain(task: Task, corpus: Corpus) -> list[dict[str, Any]]:
-    titles = [" ".join(corpus.read(doc)[0].title.split()) for doc in task.truth["gold"]]  # as the agent reads them
-    asked = task.prompt.lower()
-    ordered = sorted(range(len(titles)), key=lambda i: titles[i].lower() not in asked)  # named in the question: first
-    links = [{"subject": titles[i], "keyword": "", "object": titles[i], "doc": task.truth["gold"][i]} for i in ordered]
-    return [{**link, "after": -1} for link in links]  # -1: nothing need come before
+    links, asked = [_link(doc, corpus) for doc in task.truth["gold"]], task.prompt.lower()
+    return sorted(links, key=lambda link: link["subject"].lower() not in asked)  # named in the question: first
+
+
+def _link(doc: str, corpus: Corpus) -> dict[str, Any]:
+    """A page, its title and passages as the agent reads them; nothing need come before it (-1)."""
+    chunks = corpus.read(doc)
+    title, lines = " ".join(chunks[0].title.split()), [chunk.line for chunk in chunks]
+    return {"subject": title, "keyword": "", "object": title, "doc": doc, "lines": lines, "after": -1}
 
 
 def _page(link: dict[str, Any]) -> bool:
