@@ -237,6 +237,23 @@ def test_a_try_without_an_answer_may_have_been_paid(renderer):
     assert hasty.spent == 20 + Sampling().max_tokens
 
 
+def test_a_connection_that_breaks_may_have_been_paid_and_one_that_never_stood_was_not(renderer):
+    with socket.create_server(("127.0.0.1", 0)) as rude:
+
+        def hang_up() -> None:
+            for _ in range(2):
+                connection, _ = rude.accept()
+                connection.recv(1 << 16)
+                connection.close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        broken = Endpoint(f"http://127.0.0.1:{rude.getsockname()[1]}/v1", "m", renderer, retries=1)
+        attempt(broken)
+    dead = Endpoint("http://127.0.0.1:9/v1", "m", renderer, retries=1)
+    attempt(dead)
+    assert broken.spent > 2 * Sampling().max_tokens and dead.spent == 0
+
+
 def test_no_more_episodes_are_begun_than_there_are_tokens_for(renderer, tmp_path):
     teacher = Endpoint("http://127.0.0.1:9/v1", "m", renderer, max_spend=10_000)
     purse = Purse(teacher, tmp_path / "paid.json")

@@ -428,7 +428,10 @@ def test_a_layer_that_computes_with_a_packed_copy_is_found():
         layer.quant_method = Method()
     model["packed"].quant_method = Packed(model["packed"])
     model["gone"].weight = torch.nn.Parameter(torch.empty(0), requires_grad=False)
-    assert trivium_vllm._stale(model) == ["packed", "gone"]
+    model["eight"] = torch.nn.Linear(8, 4, bias=False)
+    model["eight"].weight = torch.nn.Parameter(model["sound"].weight.detach().to(torch.float8_e4m3fn), requires_grad=False)
+    model["eight"].quant_method = Method()
+    assert trivium_vllm._stale(model) == ["packed", "gone", "eight"]
     assert torch.equal(model["sound"].weight, before)
 
 

@@ -68,7 +68,7 @@ class Endpoint:
                 self.spent += most
                 raise
             except Exception as error:  # the SDK's tree of errors moved between its versions; we read only `status_code`
-                self.spent += most if type(error).__name__ == "APITimeoutError" else 0
+                self.spent += most if _unanswered(error) else 0
                 if not _passing(error) or attempt == self.retries:
                     raise PolicyError(f"{self.name} at {self.base_url}: {error}") from error
                 if self.spent + self._promised > self.max_spend:
@@ -128,6 +128,12 @@ def _passing(error: Exception) -> bool:
     """Worth another try: the server was busy or gone for a moment, not offended by what we asked."""
     status = getattr(error, "status_code", None)
     return status in PASSING or type(error).__name__ in {"APIConnectionError", "APITimeoutError"}
+
+
+def _unanswered(error: Exception) -> bool:
+    """Whether a server may be at work on it and bill: nothing came in time, or a connection that stood broke."""
+    name = type(error).__name__
+    return name == "APITimeoutError" or (name == "APIConnectionError" and type(error.__cause__).__name__ != "ConnectError")
 
 
 def _wire(message: Message) -> Message:

@@ -33,12 +33,13 @@ def train(recipe: tyro.conf.OmitArgPrefixes[Search], dry_run: bool = False) -> N
 
     Args:
         recipe: what the run is
-        dry_run: print what the run will take (memory, tokens, time on this machine), and do nothing
+        dry_run: print what the run will take (memory, tokens, time on this machine), and train nothing; vectors of a --corpus
+            are made, which the run would make first
     """
     check(recipe)
     console = screen()
     if dry_run:
-        console.print(estimate(recipe), soft_wrap=True)
+        console.print(estimate(recipe, Live), soft_wrap=True)
         return
     run_recipe(recipe, Live)
     _report(Run.open(recipe.out), console)

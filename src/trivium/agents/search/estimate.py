@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from statistics import fmean
+from typing import Any
 
 import torch
 
 from trivium.agents.search.recipe import HOPS, Parts, Search
 from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.agents.search.train import EVERY, GLANCE, SFT_BATCH
+from trivium.agents.search.watcher import embedding
 from trivium.engine import Engine
 from trivium.nn import Network
 from trivium.policy import Scripted, View
@@ -28,11 +31,13 @@ _WIDE, _ASKED = 8000, 128
 """Tokens of a window that no question fills, with the prompt of a small one, and how many questions are asked in it."""
 
 
-def estimate(recipe: Search) -> str:
-    """The run's memory, tokens and time, as text. Measures one learner step and one batch of replies here."""
+def estimate(recipe: Search, watch: Callable[[], Any]) -> str:
+    """The run's memory, tokens and time, as text. Measures one learner step and one batch of replies here; the vectors of a
+    corpus are made, and told to the Watcher that `watch` makes, since the run would make them first of all."""
     torch.set_num_threads(1)
-    parts = Parts(replace(recipe, teacher=""))  # an endpoint is not asked: that would cost
-    parts.check()
+    with watch() as watcher:
+        parts = Parts(replace(recipe, teacher=""), embedding(watcher))  # an endpoint is not asked: that would cost
+        parts.check()
     network = parts.network()
     episode = int(_FILLED * parts.window.budget)
     attempts = recipe.steps * recipe.groups * recipe.size * (1 + _BRANCH * recipe.branches)

@@ -43,6 +43,12 @@ class Worker:
 
     def trivium_serves(self) -> dict:
         """What this worker is, and which of its layers do not compute with the weights that they hold."""
+        try:
+            return self._serves()
+        except Exception as error:
+            return {"error": f"{type(error).__name__}: {error}"}
+
+    def _serves(self) -> dict:
         config = self.vllm_config.model_config
         splits = self.vllm_config.scheduler_config.enable_chunked_prefill
         return {
@@ -86,7 +92,7 @@ def _stale(model: torch.nn.Module) -> list[str]:
         method, weight = getattr(layer, "quant_method", None), getattr(layer, "weight", None)
         if method is None or not isinstance(weight, torch.Tensor):
             continue
-        if weight.dim() != 2 or not weight.is_floating_point():
+        if weight.dim() != 2 or not weight.is_floating_point() or weight.dtype.itemsize < 2:  # float8 cannot be doubled
             found.append(name)
             continue
         x = torch.linspace(-1, 1, 4 * weight.shape[1], device=weight.device, dtype=weight.dtype).view(4, -1)
