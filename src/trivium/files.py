@@ -1,4 +1,4 @@
-"""Files that a power cut cannot tear (law 9)."""
+"""Files: how they are written so that a power cut cannot tear them (law 9), and what is looked for in a folder."""
 
 from __future__ import annotations
 

@@ -11,6 +11,5 @@ from trivium.harness.tools import Tool, tool
 
 __all__ = [
     "Context", "Harness", "Keep", "Limits", "Passage", "Scene", "Snapshot", "Subagent", "Tool", "ToolError", "Window",
-    "assign_task", "prune_chunks", "read_usage", "refuse_gaps",
-    "refuse_silence", "silent", "tool",
+    "assign_task", "prune_chunks", "read_usage", "refuse_gaps", "refuse_silence", "silent", "tool",
 ]  # fmt: skip
