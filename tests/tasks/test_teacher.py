@@ -129,7 +129,7 @@ def test_as_a_script_it_reads_task_and_sample_off_the_stream():
     assert teacher.script(TASKS)(view) == teacher.next(task, messages, sample=5)
 
 
-def test_a_real_question_needs_titles_alone():
+def test_a_real_question_needs_pages_alone():
     """A chain whose links know only their pages, as one makes it for a BEIR folder."""
     task = TASKS[1]
     links = [page(*INDEX.lines[id].split(": ", 1)) for id in task.truth["gold"]]

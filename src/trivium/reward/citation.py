@@ -22,6 +22,11 @@ def gold_of(task: Task) -> list[str]:
     return list(dict.fromkeys(named)) if listed else []
 
 
+def documents(thread: Thread, task: Task) -> dict[str, str]:
+    """Every handle shown to a thread -> the document that its source counts as."""
+    return {ref: counts_as(source, task) for ref, source in handles(thread).items()}
+
+
 def counts_as(source: str, task: Task) -> str:
     """The document that a source counts as: one that is gold itself (file.py:12, of somebody's own tool) counts as it is."""
     return source if source in gold_of(task) else document_of(source)

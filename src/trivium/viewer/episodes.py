@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trivium.errors import InputError
-from trivium.reward import cited, counts_as, gold_of
+from trivium.reward import cited, counts_as, documents, gold_of
 from trivium.trace import Call, Episode, Prune, Restart, Summarize, Thread
 from trivium.viewer import reading
 from trivium.viewer.reading import Decode, Turn
@@ -132,10 +132,10 @@ class _Page:
     def cut(self, thread: Thread, turn: Turn, cut: Prune | Summarize | Restart) -> Text:
         """What an op did to the view; gold that was dropped is red."""
         if isinstance(cut, Prune):
-            documents = reading.documents(thread, self.episode.task)
+            shown = documents(thread, self.episode.task)
             text = Text("Prune", "bold magenta").append(" dropped", "not bold")
             for ref in sorted(cut.chunks, key=_number):
-                gold = documents.get(ref) in self.gold
+                gold = shown.get(ref) in self.gold
                 text.append(f" {STAR} {ref}" if gold else f" {ref}", BAD if gold else "not bold blue")
             return text
         if isinstance(cut, Restart):
@@ -145,13 +145,13 @@ class _Page:
 
     def answer(self, thread: Thread) -> Iterator[RenderableType]:
         """The answer with what it cites, and why the thread stopped if it did not finish."""
-        texts, documents = reading.texts(thread), reading.documents(thread, self.episode.task)
+        texts, shown = reading.texts(thread), documents(thread, self.episode.task)
         if thread.answer:
             yield Text.assemble(("Answer: ", "bold green"), _short(thread.answer))
         grid = _lines(cited(thread))
         for ref in cited(thread):
             if ref in texts:
-                gold = documents[ref] in self.gold
+                gold = shown[ref] in self.gold
                 grid.add_row(self.handle(ref, gold), _one_line(clean(texts[ref]), "" if gold else DIM))
             else:
                 grid.add_row(Text(ref, BAD), Text("never shown", BAD))
@@ -164,15 +164,15 @@ class _Page:
     def fates(self) -> Iterator[RenderableType]:
         """What became of each gold document: returned, pruned, or only seen by the agent or a sub-agent."""
         agent, task = self.episode.agent, self.episode.task
-        documents = reading.documents(agent, task)
-        others = {id for thread in self.episode.threads[1:] for id in reading.documents(thread, task).values()}
-        returned = {documents[ref] for ref in cited(agent) if ref in documents}
+        shown = documents(agent, task)
+        others = {id for thread in self.episode.threads[1:] for id in documents(thread, task).values()}
+        returned = {shown[ref] for ref in cited(agent) if ref in shown}
         cuts = [op for op in self.episode.ops if isinstance(op, Prune) and op.before.thread == agent.id]
-        pruned = {documents[ref] for op in cuts for ref in op.chunks if ref in documents}
+        pruned = {shown[ref] for op in cuts for ref in op.chunks if ref in shown}
         fates = {
             ("returned", "green"): returned,
             ("pruned, not returned", BAD): pruned,
-            ("seen, not returned", "yellow"): set(documents.values()),
+            ("seen, not returned", "yellow"): set(shown.values()),
             ("seen by a sub-agent only", "yellow"): others,
         }
         if gold_of(task):

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from trivium.harness import read_usage
-from trivium.reward import counts_as, handles
-from trivium.trace import Branch, Call, Cut, Episode, Segment, Span, Spawn, Summarize, Task, Thread
+from trivium.trace import Branch, Call, Cut, Episode, Segment, Span, Spawn, Summarize, Thread
 
 Decode = Callable[[list[int]], str]
 
@@ -109,8 +108,3 @@ def budget(thread: Thread, decode: Decode | None) -> int | None:
 def texts(thread: Thread) -> dict[str, str]:
     """Every handle shown to a thread -> what it showed, without the handle."""
     return {piece.ref: piece.shown for piece in thread.passages}
-
-
-def documents(thread: Thread, task: Task) -> dict[str, str]:
-    """Every handle shown to a thread -> the document that it counts as."""
-    return {ref: counts_as(source, task) for ref, source in handles(thread).items()}

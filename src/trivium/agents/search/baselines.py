@@ -11,7 +11,7 @@ from trivium.agents.search.reward import answers, of_ranking, shows, states
 from trivium.corpus import Corpus
 from trivium.corpus.search import CANDIDATES, best
 from trivium.eval import fuse
-from trivium.reward import cited, counts_as, handles
+from trivium.reward import cited, documents
 from trivium.trace import Episode, Task
 
 SEARCHES = ("bm25", "dense", "hybrid", "two_bm25", "two_hybrid", "quoting")
@@ -68,7 +68,7 @@ def _documents(corpus: Corpus, task: Task, rows: Sequence[int]) -> list[Found]:
 
 def returned(episode: Episode) -> list[Found]:
     """What an episode's answer returned, as a ranking; a document by all its passages that are cited."""
-    known = {ref: counts_as(source, episode.task) for ref, source in handles(episode.agent).items()}
+    known = documents(episode.agent, episode.task)
     said = {piece.ref for piece in episode.agent.passages if shows(piece, episode.task)}
     found: dict[str, bool] = {}
     for ref in (ref for ref in cited(episode.agent) if ref in known):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import inspect
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -16,7 +17,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from trivium.agents.search import teacher
 from trivium.agents.search.baselines import SEARCHES, Found, plain_rankings, returned
 from trivium.agents.search.pruning import prune_measures
 from trivium.agents.search.recipe import HELDOUT_WORLDS, HOPS, TRAIN_WORLDS, Parts, Search, open_corpus
@@ -329,7 +329,7 @@ def _name(task: Task) -> str:
 
 def _script() -> str:
     """Of the perfect script, as it is now."""
-    return hashlib.blake2b(Path(teacher.__file__).read_bytes(), digest_size=16).hexdigest()
+    return hashlib.blake2b(Path(inspect.getfile(Teacher)).read_bytes(), digest_size=16).hexdigest()
 
 
 def _digest(model: str) -> str:

@@ -8,7 +8,7 @@ from itertools import groupby
 from trivium.agents.search.reward import past_soft, summaries
 from trivium.eval import Interval, mean_interval, ratio_interval
 from trivium.harness import Window
-from trivium.reward import counts_as, handles
+from trivium.reward import documents
 from trivium.trace import Episode, Prune, Segment, Thread
 
 NAN = float("nan")
@@ -29,7 +29,7 @@ def prune_measures(episode: Episode, window: Window) -> dict[str, float]:
                     refused a tool (hard threshold) and the end would have fitted the window; NaN where something did
     """
     thread, ops = episode.agent, _prunes(episode)
-    gold = {ref for ref, source in handles(thread).items() if counts_as(source, episode.task) in episode.task.truth["gold"]}
+    gold = {ref for ref, doc in documents(thread, episode.task).items() if doc in episode.task.truth["gold"]}
     states = [(set(op.chunks), _in_view(thread.segments[op.before.segment])) for op in ops]
     return {
         "prune_rate": float(bool(ops)),

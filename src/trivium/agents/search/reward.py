@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from trivium.errors import InputError
 from trivium.harness import Window
-from trivium.reward import cited, counts_as, effort_penalty, f_beta, handles, precision, recall, streak_penalty, turn_penalty
+from trivium.reward import cited, documents, effort_penalty, f_beta, handles, precision, recall, streak_penalty, turn_penalty
 from trivium.trace import Episode, Piece, Point, Prune, Summarize, Task, Thread
 
 FLOOR = 0.01
@@ -77,8 +77,8 @@ def measures(episode: Episode, returned: list[str]) -> dict[str, float]:
     dropped = [ref for op in episode.ops if isinstance(op, Prune) and op.before.thread == thread.id for ref in op.chunks]
     found["prune_rate"] = float(bool(dropped))
     if dropped:
-        sources = handles(thread)
-        found["prune_accuracy"] = sum(counts_as(sources[ref], episode.task) not in gold for ref in dropped) / len(dropped)
+        known = documents(thread, episode.task)
+        found["prune_accuracy"] = sum(known[ref] not in gold for ref in dropped) / len(dropped)
     return found
 
 
@@ -101,13 +101,13 @@ def summaries(episode: Episode) -> list[Point]:
 
 def returned_documents(episode: Episode) -> list[str]:
     """The documents of the answer, best first, each once; handles that were never shown name none."""
-    known = handles(episode.agent)
-    return list(dict.fromkeys(counts_as(known[ref], episode.task) for ref in cited(episode.agent) if ref in known))
+    known = documents(episode.agent, episode.task)
+    return list(dict.fromkeys(known[ref] for ref in cited(episode.agent) if ref in known))
 
 
 def shown_documents(episode: Episode) -> set[str]:
     """Every document of which a chunk was seen at any time."""
-    return {counts_as(source, episode.task) for source in handles(episode.agent).values()}
+    return set(documents(episode.agent, episode.task).values())
 
 
 def answer_found(episode: Episode) -> bool:

@@ -18,7 +18,7 @@ from trivium.eval import Interval, Result, evaluate, fuse, mean_length
 from trivium.eval.fuse import check_rollouts
 from trivium.harness import Harness, Snapshot, refuse_gaps, refuse_silence
 from trivium.loops import Run
-from trivium.reward import cited, counts_as
+from trivium.reward import cited, documents
 from trivium.tasks.beir import beir_tasks
 from trivium.trace import Call, Episode, Prune, Sampling, Task
 from trivium.viewer import Live
@@ -177,8 +177,9 @@ def _effort(episode: Episode) -> str:
 def _quotes(episodes: Sequence[Episode]) -> dict[str, str]:
     """Each returned document's passage that was cited first."""
     found: dict[str, str] = {}
-    for thread in (episode.agent for episode in episodes):
-        shown = {piece.ref: piece for piece in thread.passages}
-        for piece in (shown[ref] for ref in cited(thread) if ref in shown):
-            found.setdefault(counts_as(piece.source, episodes[0].task), piece.shown)
+    for episode in episodes:
+        known = documents(episode.agent, episode.task)
+        shown = {piece.ref: piece.shown for piece in episode.agent.passages}
+        for ref in (ref for ref in cited(episode.agent) if ref in known):
+            found.setdefault(known[ref], shown[ref])
     return found

@@ -140,10 +140,7 @@ class _Turn:
         title alone it could be a namesake's.
         """
         link = self.chain[index]
-        for handle, text in self.lines.items():
-            if text in link["lines"] if _page(link) else says(text, link["subject"]) and says(text, link["object"]):
-                return handle
-        return ""
+        return next((handle for handle, text in self.lines.items() if _states(text, link)), "")
 
     def _done(self) -> bool:
         return all(index in self.found for index in self.goal)
@@ -220,6 +217,10 @@ def _link(doc: str, corpus: Corpus) -> dict[str, Any]:
     chunks = corpus.read(doc)
     title, lines = " ".join(chunks[0].title.split()), [chunk.line for chunk in chunks]
     return {"subject": title, "keyword": "", "object": title, "doc": doc, "lines": lines, "after": -1}
+
+
+def _states(text: str, link: dict[str, Any]) -> bool:
+    return text in link["lines"] if _page(link) else says(text, link["subject"]) and says(text, link["object"])
 
 
 def _page(link: dict[str, Any]) -> bool:
