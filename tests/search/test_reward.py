@@ -78,6 +78,17 @@ def test_a_loop_is_worth_what_it_began_with(renderer):
     assert worth("#2 #5")["reward"] > once["reward"]
 
 
+def test_a_guessed_handle_costs_what_a_wrong_document_costs(renderer):
+    harness = Harness([search_corpus], Window(4000), "Search.", specs=False)
+
+    def worth(answer: str) -> dict[str, float]:
+        return asyncio.run(SearchReward()(asyncio.run(harness.run(TASK, script(renderer, [call(search()), say(answer)])))))
+
+    right, guessed, wrong = worth("#2"), worth("#2 #77"), worth("#2 #3")
+    assert guessed["f_beta"] == wrong["f_beta"] < right["f_beta"] and guessed["reward"] == wrong["reward"]
+    assert (guessed["returned"], guessed["f1"]) == (1, right["f1"]), "who asked gets one document"
+
+
 @pytest.mark.parametrize("handle", ["#1", "#2"])
 def test_a_handles_number_is_no_answer(renderer, handle):
     task = dataclasses.replace(TASK, truth={**TASK.truth, "answer": "2"})

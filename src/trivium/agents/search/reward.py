@@ -44,7 +44,7 @@ class SearchReward:
         returned, shown = returned_documents(episode), shown_documents(episode)
         beside = measures(episode, returned)
         parts = {
-            "f_beta": f_beta(returned, gold, self.beta),
+            "f_beta": f_beta(named_by_answer(episode), gold, self.beta),
             "trajectory_recall": recall(shown, gold),
             "answer_found": float(answer_found(episode)),
             "prune_penalty": streak_penalty(call.name == "prune_chunks" for call in thread.calls),
@@ -103,6 +103,13 @@ def returned_documents(episode: Episode) -> list[str]:
     """The documents of the answer, best first, each once; handles that were never shown name none."""
     known = documents(episode.agent, episode.task)
     return list(dict.fromkeys(known[ref] for ref in cited(episode.agent) if ref in known))
+
+
+def named_by_answer(episode: Episode) -> list[str]:
+    """The same, with each handle that was never shown as a document of its own, which is not gold. Where such a handle cost
+    nothing, a policy learned to guess a fourth one before it was shown any (docs/learning.md, "Answers of four")."""
+    known = documents(episode.agent, episode.task)
+    return list(dict.fromkeys(known.get(ref, f"never shown: {ref}") for ref in cited(episode.agent)))
 
 
 def shown_documents(episode: Episode) -> set[str]:
