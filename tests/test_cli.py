@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -189,6 +190,10 @@ def test_show_reads_a_store_of_ones_own(copied, tmp_path, capsys):
     assert "eval/base/" in told(capsys, "show", store, "--count", "1")[1]  # in the order written
     refused(capsys, "is a store and no run", "show", store, "--policy", "rl")
     refused(capsys, "there are --episode teacher/, rl/", "show", store, "--episode", "ask/")
+    opened = Store(tmp_path / "named.db")
+    (first,) = Store(store).select(prefix="rl/0/", limit=1)
+    opened.write([dataclasses.replace(first, id="mine/7")])
+    refused(capsys, "the first is called mine/7", "show", tmp_path / "named.db", "--episode", "rl/")
     Store(tmp_path / "empty.db")
     refused(capsys, "there is none yet", "show", tmp_path / "empty.db")
 

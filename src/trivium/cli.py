@@ -127,7 +127,9 @@ def _stages(store: Store) -> str:
     stages = [stage for stage in ("teacher/", "rl/") if _any(store, stage)]
     policies = [policy for policy in POLICIES if _any(store, f"eval/{policy}/")]
     told = [f"--{option} {', '.join(found)}" for option, found in (("episode", stages), ("policy", policies)) if found]
-    return f"there are {' and '.join(told)}" if told else "there is none yet"
+    if told:
+        return f"there are {' and '.join(told)}"
+    return next((f"the first is called {each.id}" for each in store.select(limit=1)), "there is none yet")
 
 
 def _any(store: Store, prefix: str) -> bool:

@@ -45,7 +45,7 @@ def vocabulary(folder: Path) -> list[Path]:
     without any, transformers makes a tokenizer that knows no word, and says nothing."""
     if (whole := folder / "tokenizer.json").exists():
         return [whole]
-    parts = ("vocab*", "merges.txt", "*.model", "*.tiktoken")
+    parts = ("vocab*", "merges.txt", "*.model", "*.tiktoken", "tekken.json")
     return sorted({path for pattern in parts for path in folder.glob(pattern)})
 
 

@@ -54,6 +54,18 @@ def test_rollouts_of_a_harness_are_fused_and_cut(renderer):
     assert made.ranking == ["doc3", "doc0"]
 
 
+def test_a_rollout_that_could_not_speak_cuts_no_other(renderer):
+    def speak(view):
+        if view.stream[2] == 1 and len(view.messages) > 3:
+            raise PolicyError("the server is gone")
+        return say("#1 #4 #2") if len(view.messages) > 3 else call(search())
+
+    harness = Harness([search_corpus], Window(4000), "Search.", specs=False)
+    policy = Scripted(speak, renderer)
+    made = asyncio.run(attempt_fused(harness, TASK, policy, lambda e: [f.doc for f in returned(e)], count=2))
+    assert [episode.agent.stop.reason for episode in made.episodes] == ["finished", "policy"] and len(made.ranking) == 3
+
+
 def test_greedy_rollouts_are_refused(renderer):
     harness = Harness([search_corpus], Window(4000), "Search.", specs=False)
     policy = Scripted(lambda view: say("#1"), renderer)

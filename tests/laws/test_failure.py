@@ -225,6 +225,10 @@ def test_a_model_without_a_vocabulary_is_one_clear_error(tiny_model, tmp_path):
     (tmp_path / "net" / "tokenizer.json").unlink()
     with pytest.raises(InputError, match="no model at .*net.*no vocabulary"):
         Renderer.load(tmp_path / "net")
+    (tmp_path / "net" / "tekken.json").write_text("{}")  # a vocabulary, as Mistral writes one, if a torn one
+    with pytest.raises(InputError) as told:
+        Renderer.load(tmp_path / "net")
+    assert "no vocabulary" not in str(told.value)
 
 
 @pytest.mark.parametrize(

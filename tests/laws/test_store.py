@@ -173,3 +173,12 @@ def test_case_tells_ids_apart_and_first_scores_are_those_of_then(tmp_path, episo
     store.score([Score("e/0", "reward", -5.0, "critic"), Score("e/0", "tone", 0.5, "critic", thread="1")])
     assert [e.id for e in store.select(prefix="e/")] == ["e/0"] and [e.id for e in store.select(prefix="E")] == ["E/0"]
     assert store.first_scores("e/0") == {"reward": 1.0}
+
+
+def test_own_scores_are_the_first_scorers_whoever_is_called_like_it(tmp_path, episode):
+    store = Store(tmp_path / "store.db")
+    own = [Score("e/0", name, 0.5, "scorer") for name in ("reward", "a/reward")]
+    store.write([numbered(episode, 0)], own)
+    store.score([Score("e/0", "human", 1.0, "critic")])
+    store.score([Score("e/0", name, 0.9, "scorer") for name in ("reward", "b/reward", "b/human")])
+    assert store.own_scores("e/0") == {"reward": 0.5, "a/reward": 0.5}

@@ -180,4 +180,6 @@ def test_what_is_pruned_where_the_template_begins_anew_is_gone(renderer):
     assert prune.chunks == ("#1", "#3", "#4") and prune.after.position < prune.before.position
     told = again.decode(episode.agent.segments[restart.after.segment].tokens)
     assert [ref for ref in ("#1", "#2", "#3", "#4") if f" {ref}\n" in told] == ["#2"]
+    spoken = episode.agent.segments[restart.after.segment].sampled()[0].start
+    assert told.rpartition("[Token usage: ")[2].startswith(f"{spoken:,}/"), "the request to summarize is counted"
     assert episode.agent.stop.reason == "finished"

@@ -15,6 +15,7 @@ from trivium.errors import InputError
 from trivium.harness import Harness, Window
 from trivium.policy.scripted import call, say
 from trivium.reward import compose, effort_penalty, repetition
+from trivium.tasks.proof import says
 
 
 def test_what_compose_takes():
@@ -87,6 +88,14 @@ def test_a_guessed_handle_costs_what_a_wrong_document_costs(renderer):
     right, guessed, wrong = worth("#2"), worth("#2 #77"), worth("#2 #3")
     assert guessed["f_beta"] == wrong["f_beta"] < right["f_beta"] and guessed["reward"] == wrong["reward"]
     assert (guessed["returned"], guessed["f1"]) == (1, right["f1"]), "who asked gets one document"
+
+
+@pytest.mark.parametrize(
+    "answer, text", [("Beyonce", "Beyonce\u0301 sang."), ("Beyonc\u00e9", "Beyonce sang."), ("A_b", "It is a b.")]
+)
+def test_an_answer_is_read_as_its_proof_reads_it(answer, text):
+    task = dataclasses.replace(TASK, truth={**TASK.truth, "answer": answer})
+    assert reward.states(text, task) and says(text, answer) and not reward.states("Nobody sang.", task)
 
 
 @pytest.mark.parametrize("handle", ["#1", "#2"])

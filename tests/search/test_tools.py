@@ -137,13 +137,15 @@ def test_the_tools_live_beside_others_that_show_passages(renderer):
     @tool
     def notes(scene, word: str) -> list[Passage]:
         """Look in notes."""
-        return [Passage("monday.md:3", "Monday: it rained.")]
+        return [Passage(f"monday.md:{line}", f"Monday: it rained {line} times.") for line in (3, 4, 5)]
 
     harness = Harness([notes, *search_tools(Corpus.build(DOCUMENTS), 1)], Window(4000), "Go.", specs=False)
     asked = [("notes", {"word": "rain"}), ("search_corpus", {"query": " Mira Tolen"}), ("grep_corpus", {"pattern": "Oster"})]
-    said = [*(call(each) for each in asked), call(("read_document", {"doc_id": "#1"})), say("#1 #2")]
+    said = [*(call(each) for each in asked), call(("read_document", {"doc_id": "#1"})), say("#1 #4 #2 #3")]
     life = asyncio.run(harness.run(ASKED, Scripted(said, renderer)))
     assert [made.error for made in life.agent.calls] == ["", "", "", "#1 is no passage of this corpus, but of another tool"]
-    assert [source.split(":")[0] for [source] in shown(life)[:3]] == ["monday.md", "person", "noise"]
-    life.task.truth["gold"] = ["monday.md:3", "person"]  # lines of files are names of their own
-    assert returned_documents(life) == ["monday.md:3", "person"] and "monday.md:3" in shown_documents(life)
+    assert [sources[0].split(":")[0] for sources in shown(life)[:3]] == ["monday.md", "person", "noise"]
+    assert returned_documents(life) == ["monday.md", "person"]
+    life.task.truth["gold"] = ["monday.md:3", "person"]  # lines of files are names of their own, wrong ones too
+    assert returned_documents(life) == ["monday.md:3", "person", "monday.md:4", "monday.md:5"]
+    assert "monday.md:3" in shown_documents(life)

@@ -104,5 +104,11 @@ def test_a_corpus_without_a_fitting_sentence_says_so():
         cloze_tasks([Document("a", "Varn", "Too short.")], 1)
 
 
+def test_a_list_of_links_is_no_sentence():
+    links = " ".join(f"https://a.example/{number}/{'x' * 60}" for number in range(9))
+    pages = [*PAGES, Document("links", "Further reading", f"Further reading stands at {links}.")]
+    assert "links" not in {doc for task in cloze_tasks(pages, 60) for doc in task.truth["gold"]}
+
+
 def test_a_plain_title_is_what_texts_call_it():
     assert plain("Holes (film)") == "Holes" and plain("Varn") == "Varn"

@@ -11,7 +11,7 @@ from house import Index, live
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trivium.agents.search.teacher import Imperfection, Teacher, with_chain
+from trivium.agents.search.teacher import Imperfection, Teacher, _print, with_chain
 from trivium.agents.search.tools import BRIEF, QUOTES, search_tools
 from trivium.corpus import Corpus, Document
 from trivium.errors import InputError
@@ -34,7 +34,7 @@ def episode(task: Task, how: Imperfection, seed: int = 0, budget: int = 512):
 
 def page(title: str, *texts: str) -> dict:
     """The link of a real question: a page, and how its passages read."""
-    lines = [f"{title}: {text}" for text in texts]
+    lines = [_print(f"{title}: {text}") for text in texts]
     return {"subject": title, "keyword": "", "object": title, "doc": "", "lines": lines, "after": -1}
 
 
@@ -156,6 +156,20 @@ def test_of_a_real_question_it_asks_for_titles_only_where_they_stand():
     assert queries(first, {"role": "tool", "content": "Tall Oak: an album made in Varn in May. #1"}) == ["Varn"]
     silent = {"role": "tool", "content": "Tall Oak: an album made by the sea. #1"}
     assert queries(first, silent) == ["Where was the album made"]  # which pages on
+
+
+@pytest.mark.parametrize("mark", ["a thought", "<think>", "<tool_call>"])
+def test_it_knows_a_page_as_the_agent_reads_it(renderer, mark):
+    """Control tokens are shown with a space inside; and of two pages that read alike each is gold for itself."""
+    twin = f"In a chat template the marker {mark} begins what is not shown to people."
+    pages = [Document("a", "Chat", twin), Document("b", "Chat", twin), Document("x", "Bread", "Bread is of flour and water.")]
+    corpus = Corpus.build(pages)
+    (task,) = with_chain([Task("q", "Which marker begins what is not shown?", {"gold": ["a", "b"], "answer": ""})], corpus)
+    assert len(json.dumps(task.truth)) < 400, "no page is copied into the task"
+    harness = Harness(search_tools(corpus, 3, quoting=True), Window(4000), BRIEF + QUOTES, specs=False)
+    life = asyncio.run(harness.run(task, Scripted(Teacher(Imperfection.none()).script([task]), renderer)))
+    found = {piece.ref: piece.source.partition(":")[0] for piece in life.agent.passages}
+    assert [found[ref] for ref in life.agent.answer.split()] == ["a", "b"] and len(life.agent.calls) == 1
 
 
 def test_where_queries_may_quote_it_does():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from trivium.errors import InputError
-from trivium.harness import Harness, refuse_silence
+from trivium.harness import Harness, refuse_silence, silent
 from trivium.policy import Policy
 from trivium.trace import Episode, Sampling, Task
 
@@ -53,7 +53,8 @@ async def attempt_fused(
     seed: int = 0,
     sampling: Sampling | None = None,
 ) -> Fused:
-    """Attempt `task` `count` times at once and fuse what each attempt returned, as `ranking` reads it off an episode.
+    """Attempt `task` `count` times at once and fuse what each attempt returned, as `ranking` reads it off an episode; one in
+    which the policy could not speak to the end returned nothing, and makes the others' ranking no shorter.
 
     Raises InputError for greedy sampling, where all attempts would be one, and PolicyError when none could speak.
     """
@@ -62,7 +63,7 @@ async def attempt_fused(
     attempts = (harness.run(task, policy, sample=n, seed=seed, sampling=sampling) for n in range(count))
     episodes = list(await asyncio.gather(*attempts))
     refuse_silence(episodes)
-    rankings = [list(ranking(episode)) for episode in episodes]
+    rankings = [list(ranking(episode)) for episode in episodes if not silent(episode)]
     return Fused(fuse(rankings)[: mean_length(rankings)], episodes)
 
 

@@ -88,7 +88,8 @@ async def evaluate(
     at_once: int = 64,
     progress: Callable[[int], None] | None = None,
 ) -> tuple[Result, list[Episode]]:
-    """Attempt every task `samples` times and score it; a task's scores are means over its attempts.
+    """Attempt every task `samples` times and score it; a task's scores are means over its attempts, those in which the policy
+    could not speak to the end among them (`harness.refuse_gaps` refuses such episodes).
 
     At most `at_once` episodes live at a time; `progress` hears of each that ended. Raises PolicyError when the policy could
     not speak at all, InputError where nothing is asked, and where two tasks have one id.

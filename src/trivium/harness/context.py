@@ -104,6 +104,13 @@ class Context:
         last = self.segment.spans[-1]
         return self.renderer.continuation(self.segment.tokens[: last.start], self.segment.tokens[last.start :], results)
 
+    def length(self, results: Sequence[Message], specs: Sequence[Message]) -> int:
+        """Tokens of the view once `results` have come, rendered again where the template begins anew."""
+        placed = self.continuation(results)
+        if placed is None:
+            return len(self.renderer.opening([*self.text(), *map(_flat, results)], specs))
+        return self.used + sum(len(tokens) for tokens, _ in placed)
+
     def in_view(self) -> dict[str, str]:
         """The handles now in view -> their sources."""
         sources = {ref: source for source, ref in self.refs.items()}

@@ -271,7 +271,7 @@ class _Life:
         freed = context.size(dropped)
         while True:
             results = self._results(outcomes)
-            before = context.used + _length(context, results)
+            before = context.length(results, self.harness.specs)
             line = _usage_line(context, before - freed)
             total = before + len(context.renderer.encode(line))
             fits = total <= window.budget - window.reply + freed
@@ -375,13 +375,6 @@ def refuse_gaps(episodes: Sequence[Episode]) -> None:
 def silent(episode: Episode) -> bool:
     """Whether its policy could not speak to the end: a dead engine's doing."""
     return episode.agent.stop is not None and episode.agent.stop.reason == "policy"
-
-
-def _length(context: Context, results: list[Message]) -> int:
-    placed = context.continuation(results)
-    if placed is None:  # a restart renders anew; its length shows when it is done
-        return sum(len(context.renderer.encode(p.text)) for message in results for p in message.get("pieces", ()))
-    return sum(len(tokens) for tokens, _ in placed)
 
 
 def _usage_line(context: Context, before: int) -> str:

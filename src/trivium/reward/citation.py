@@ -28,8 +28,11 @@ def documents(thread: Thread, task: Task) -> dict[str, str]:
 
 
 def counts_as(source: str, task: Task) -> str:
-    """The document that a source counts as: one that is gold itself (file.py:12, of somebody's own tool) counts as it is."""
-    return source if source in gold_of(task) else document_of(source)
+    """The document that a source counts as. Where gold names lines of a file (file.py:12, of somebody's own tool) and not the
+    file, each line of that file is a document."""
+    gold, document = gold_of(task), document_of(source)
+    lines = document not in gold and any(document_of(each) == document for each in gold)
+    return source if lines else document
 
 
 def cited(thread: Thread) -> list[str]:

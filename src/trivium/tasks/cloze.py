@@ -19,6 +19,8 @@ from trivium.trace.episode import Task
 
 WORDS = (8, 28)
 """Words of a sentence that makes a question: fewer say too little, more are longer than what people ask."""
+LETTERS = 400
+"""Letters at most: such a sentence of more is a list of links, or no text. Of the passages we know none has 300."""
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z0-9\"'])")
 _WORD = re.compile(r"\S+?(?=[,;:.!?\"')]*(?:\s|$))")
 _ASKS = ("What", "Which", "Who or what")
@@ -59,7 +61,7 @@ def _sentences(documents: Sequence[Document]) -> list[_Sentence]:
     for number, document in enumerate(documents):
         own = plain(document.title)
         for text in _SENTENCE.split(document.text) if own else ():
-            if WORDS[0] <= len(text.split()) <= WORDS[1]:
+            if WORDS[0] <= len(text.split()) <= WORDS[1] and len(text) <= LETTERS:
                 others = text.replace(own, "\0" * len(own))  # a page's own name, or a part of it, names no other page
                 link = _link(others, number, pages)
                 hides = link >= 0 and _hides(text, own, plain(documents[link].title))

@@ -66,19 +66,19 @@ def leaks(prompt: str, chain: Sequence[dict[str, Any]]) -> list[str]:
 
 def says(text: str, name: str) -> bool:
     """Whether `name` stands in `text` as whole words, up to case, white space, punctuation and Unicode form."""
-    plain = _plain(name)
-    return bool(plain) and f" {plain} " in f" {_plain(text)} "
+    plain = folded(name)
+    return bool(plain) and f" {plain} " in f" {folded(text)} "
 
 
 def quoted(text: str, quote: str) -> bool:
     """Whether `text` holds `quote` by one of the five tiers of reports.md 3.8, strictest first."""
-    tiers = (str.lower, _spaced, lambda t: _spaced(_LINK.sub(r"\1", t)), _plain)
+    tiers = (str.lower, _spaced, lambda t: _spaced(_LINK.sub(r"\1", t)), folded)
     if not quote.strip():
         return False
     if any((wanted := tier(quote)) and wanted in tier(text) for tier in tiers):
         return True
-    words = [word for word in _plain(quote).split() if len(word) > 3][:5]
-    return len(words) == 5 and re.search(r"\b.*?\b".join(map(re.escape, words)), _plain(text)) is not None
+    words = [word for word in folded(quote).split() if len(word) > 3][:5]
+    return len(words) == 5 and re.search(r"\b.*?\b".join(map(re.escape, words)), folded(text)) is not None
 
 
 def _spaced(text: str) -> str:
@@ -86,6 +86,7 @@ def _spaced(text: str) -> str:
 
 
 @lru_cache(maxsize=1 << 16)
-def _plain(text: str) -> str:
-    folded = unicodedata.normalize("NFKD", text).lower()
-    return " ".join(re.findall(r"[^\W_]+", "".join(c for c in folded if not unicodedata.combining(c))))
+def folded(text: str) -> str:
+    """The words of a text alone, without case, punctuation and accents."""
+    apart = unicodedata.normalize("NFKD", text).lower()
+    return " ".join(re.findall(r"[^\W_]+", "".join(c for c in apart if not unicodedata.combining(c))))

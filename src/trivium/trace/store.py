@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
+from itertools import takewhile
 from pathlib import Path
 
 from sqlalchemy import (
@@ -164,10 +165,14 @@ class Store:
         return {score.name: score.value for score in reversed(self.scores(episode)) if not score.thread}
 
     def own_scores(self, episode: str) -> dict[str, float]:
-        """The opinions of its first scorer alone: those written with it. What somebody adds later has no part in them."""
+        """The opinions of its first scorer alone: those written with it. What somebody adds later has no part in them: it comes
+        from another scorer, or says again what was said."""
         found = [score for score in self.scores(episode) if not score.thread]
-        first = [score for score in found if (score.scorer, score.version) == (found[0].scorer, found[0].version)]
-        return {score.name: score.value for score in reversed(first)}
+        own: dict[str, float] = {}
+        for score in takewhile(lambda each: each.name not in own, found):
+            if (score.scorer, score.version) == (found[0].scorer, found[0].version):
+                own[score.name] = score.value
+        return own
 
     @contextmanager
     def _connected(self, connect: Callable[[], AbstractContextManager[Connection]], done: str) -> Iterator[Connection]:

@@ -163,7 +163,8 @@ class Parts:
             raise InputError(
                 f"{self.recipe.corpus} asks {len(both)} test questions in train too, {both[0]} first: hold them out"
             )
-        questions = [task.prompt for task in (*self.heldout_tasks, *self.train_tasks)]
+        asked = (*self.heldout_tasks, *self.train_tasks, *self.warmup_tasks, *self.rl_tasks)
+        questions = {task.prompt for task in asked}
         longest = max(questions, key=lambda question: len(self.renderer.tokenizer.encode(question)))
         opening = self.harness.opening(longest, self.renderer)
         self.window.check(len(self.renderer.opening(opening, self.harness.specs)))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from trivium.errors import InputError
 from trivium.harness import Window
 from trivium.reward import cited, documents, effort_penalty, f_beta, handles, precision, recall, streak_penalty, turn_penalty
+from trivium.tasks.proof import folded, says
 from trivium.trace import Episode, Piece, Point, Prune, Summarize, Task, Thread
 
 FLOOR = 0.01
@@ -128,14 +129,14 @@ def answer_found(episode: Episode) -> bool:
 
 def answers(task: Task, returned: list[str], stated: bool) -> bool:
     """Whether these documents, of whose passages one states the answer or none, answer the task."""
-    if _plain(task.truth.get("answer", "")) in ("yes", "no", ""):
+    if folded(task.truth.get("answer", "")) in ("yes", "no", ""):
         return recall(returned, task.truth["gold"]) == 1.0
     return stated
 
 
 def states(text: str, task: Task) -> bool:
-    """Whether a passage holds the task's answer as whole words."""
-    return f" {_plain(task.truth.get('answer', ''))} " in f" {_plain(text)} "
+    """Whether a passage holds the task's answer as whole words, as a task's proof reads them."""
+    return says(text, task.truth.get("answer", ""))
 
 
 def shows(piece: Piece, task: Task) -> bool:
@@ -151,7 +152,3 @@ def valid_turns(thread: Thread) -> int:
     refs, known = cited(thread), handles(thread)
     finished = bool(thread.stop) and thread.stop.reason == "finished" and not _CALL.search(thread.answer)
     return len(acted - failed) + (finished and bool(refs) and all(ref in known for ref in refs))
-
-
-def _plain(text: str) -> str:
-    return " ".join(re.findall(r"\w+", text.lower()))

@@ -15,6 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from blake3 import blake3
+
 from trivium.agents.search.tools import QUOTES
 from trivium.corpus import Corpus
 from trivium.corpus.words import STOP_WORDS, words
@@ -137,10 +139,10 @@ class _Turn:
         """The handle of the line that states a link: the only one that names both its ends.
 
         A link whose ends are one (a real question's, where only the page is known) is any passage of that page: by its
-        title alone it could be a namesake's.
+        title alone it could be a namesake's. Of two pages that read alike each link has its own.
         """
-        link = self.chain[index]
-        return next((handle for handle, text in self.lines.items() if _states(text, link)), "")
+        free = ((handle, text) for handle, text in self.lines.items() if handle not in self.found.values())
+        return next((handle for handle, text in free if _states(text, self.chain[index])), "")
 
     def _done(self) -> bool:
         return all(index in self.found for index in self.goal)
@@ -213,14 +215,20 @@ def _chain(task: Task, corpus: Corpus) -> list[dict[str, Any]]:
 
 
 def _link(doc: str, corpus: Corpus) -> dict[str, Any]:
-    """A page, its title and passages as the agent reads them; nothing need come before it (-1)."""
+    """A page, its title and what tells its passages from others; nothing need come before it (-1)."""
     chunks = corpus.read(doc)
-    title, lines = " ".join(chunks[0].title.split()), [chunk.line for chunk in chunks]
+    title, lines = " ".join(chunks[0].title.split()), [_print(chunk.line) for chunk in chunks]
     return {"subject": title, "keyword": "", "object": title, "doc": doc, "lines": lines, "after": -1}
 
 
 def _states(text: str, link: dict[str, Any]) -> bool:
-    return text in link["lines"] if _page(link) else says(text, link["subject"]) and says(text, link["object"])
+    return _print(text) in link["lines"] if _page(link) else says(text, link["subject"]) and says(text, link["object"])
+
+
+def _print(line: str) -> str:
+    """A passage's fingerprint: a task goes wherever its episodes go, and pages are long. White space is left out, since the
+    agent reads control tokens with a space inside."""
+    return blake3("".join(line.split()).encode()).hexdigest(length=8)
 
 
 def _page(link: dict[str, Any]) -> bool:
