@@ -283,6 +283,57 @@ def test_what_a_closed_loop_left_behind_stops_nobody_and_two_loops_at_once_are_r
     left._log_destroy_pending = engine._driver._log_destroy_pending = False  # it is left on purpose
 
 
+def test_weights_that_gave_nan_leave_none_behind(tiny_model, renderer):
+    """No mask hides NaN: a page that held some is written over before it is anybody's."""
+    net = network(tiny_model)
+    engine, prompt, asked = Engine(net, renderer=renderer, slots=2, context=200), prompts(1, 90), Sampling(max_tokens=10)
+    good = {name: tensor.clone() for name, tensor in net.state().items()}
+    before = speak(engine, prompt, asked)[0]
+    engine.load({name: tensor * float("nan") for name, tensor in good.items()}, 1)
+    speak(engine, prompt, Sampling(max_tokens=10, temperature=0.0))
+    engine.load(good, 2)
+    after = speak(engine, prompt, asked)[0]
+    assert after.tokens == before.tokens and after.logprobs == before.logprobs
+
+
+def test_after_half_of_a_load_an_engine_speaks_no_more(tiny_model, renderer):
+    engine, other = Engine(network(tiny_model), renderer=renderer, slots=1, context=200), network(tiny_model, seed=1).state()
+    *_, last = other
+    with pytest.raises(NotImplementedError):
+        engine.load({**other, last: other[last].to("meta")}, 1)
+    with pytest.raises(PolicyError, match="load it twice"):
+        speak(engine, prompts(1), Sampling(max_tokens=5))
+    engine.load(other, 1)
+    assert speak(engine, prompts(1), Sampling(max_tokens=5))[0].versions == [1] * 5
+
+
+def test_whoever_ends_all_tasks_leaves_nobody_waiting(tiny_model, renderer):
+    engine = Engine(network(tiny_model), renderer=renderer, slots=1, context=200)
+
+    async def main() -> list:
+        speaking = [asyncio.create_task(engine.speak(View(p, (), (), (0,)), Sampling(max_tokens=90))) for p in prompts(2)]
+        while engine._driver is None:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        engine._driver.cancel()
+        return await asyncio.wait_for(asyncio.gather(*speaking, return_exceptions=True), 20)
+
+    assert all(isinstance(found, asyncio.CancelledError) for found in asyncio.run(main()))
+    assert len(speak(engine, prompts(1), Sampling(max_tokens=5))[0].tokens) == 5
+
+
+def test_a_groups_prompt_is_computed_once(tiny_model, renderer):
+    engine = Engine(network(tiny_model), renderer=renderer, slots=8, context=400)
+    (prompt,) = prompts(1, 300)
+
+    async def group() -> None:
+        asked = [View(prompt, (), (), (0, number)) for number in range(8)]
+        await asyncio.gather(*(engine.speak(view, Sampling(max_tokens=4)) for view in asked))
+
+    asyncio.run(group())
+    assert engine.cache.computed < 1.5 * len(prompt)
+
+
 def test_an_engine_without_slots_or_a_tokenizer_is_refused(tiny_model, renderer):
     with pytest.raises(InputError, match="slots is 0"):
         Engine(network(tiny_model), renderer=renderer, slots=0)

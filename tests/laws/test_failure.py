@@ -215,6 +215,25 @@ def test_options_that_cannot_be_honoured_are_refused_at_start(renderer):
         Renderer(renderer.tokenizer, Never())
 
 
+@pytest.mark.parametrize("whose", ["agent", "sub-agent"])
+def test_a_policy_whose_own_work_was_cancelled_could_not_speak(renderer, whose):
+    """Nobody took the attempt's time away, nor the assignment's: it is neither overtaken nor late."""
+
+    class Gone(Scripted):
+        async def speak(self, view, sampling):
+            waited = asyncio.get_running_loop().create_future()
+            waited.cancel()
+            return await waited
+
+    agents = {"helper": Subagent(Gone([], renderer, "helper"), Harness([], Window(2000), "Help.", specs=False))}
+    harness = Harness([assign_task(agents)], Window(4000), "Lead.", specs=False)
+    script = [call(("assign_task", {"agent": "helper", "prompt": "go"})), say("done")]
+    lead = Gone([], renderer, "lead") if whose == "agent" else Scripted(script, renderer)
+    episode = asyncio.run(harness.run(TASK, lead))
+    stop = episode.threads[-1].stop
+    assert (stop.reason, stop.detail) == ("policy", f"what {'lead' if whose == 'agent' else 'helper'} waited for was cancelled")
+
+
 def test_a_missing_model_is_one_clear_error(tmp_path):
     with pytest.raises(InputError, match="no model at"):
         Renderer.load(tmp_path / "nowhere")

@@ -9,7 +9,9 @@ import pytest
 from tests.loops.house import House
 from trivium.errors import InputError, LawError, PolicyError, TriviumError
 from trivium.loops.simulated import SimulatedEngine, SimulatedHarness, SimulatedLearner, log_normal, logprob, publishing
-from trivium.trace import rows
+from trivium.loops.staleness import fresh
+from trivium.trace import Episode, Segment, Task, Thread, rows
+from trivium.train import Group
 
 
 def runs(batch):
@@ -34,6 +36,23 @@ def test_at_lag_1_rollouts_and_learning_overlap_and_the_budget_holds():
     assert house.total("episodes_overtaken") > 0 and house.total("episodes_dropped") == 0
     house.account(30 * 16)
     slow.account(30 * 16)
+
+
+def of_version(version: int) -> Episode:
+    segment = Segment()
+    segment.append([1], "prompt")
+    segment.speak([2], [-0.5], [version], [1.0])
+    return Episode(f"t/{version}", Task("t", "?"), threads=[Thread("0", "agent", segments=[segment])])
+
+
+@pytest.mark.parametrize(
+    "made, stay", [((4, 4, 5), (4, 4, 5)), ((3, 4, 5), (4, 5)), ((4, 5, 6), (4, 5)), ((3, 5), ()), ((5,), (5,))]
+)
+def test_what_is_too_old_or_of_no_version_here_goes_and_a_single_one_left_too(made, stay):
+    group = Group("t", [of_version(version) for version in made], [float(n) for n in range(len(made))])
+    kept, dropped = fresh([group], 5, 1, {"agent"})
+    left = [episode.agent.segments[0].versions[0].version for each in kept for episode in each.episodes]
+    assert tuple(left) == stay and dropped == len(made) - len(stay)
 
 
 @pytest.mark.parametrize("max_lag", [0, 1, 4])

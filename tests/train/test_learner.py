@@ -169,6 +169,26 @@ def test_schedule_and_clip():
     assert net.digest() == before and seen[0] == 0
 
 
+def test_a_gradient_is_cut_to_its_largest_norm():
+    norms = {}
+    for most in (1e-3, math.inf):
+        seen, metrics = gradients(Learner(network(), SFT(), 1e-3, max_grad_norm=most), Batch.imitate(small()))
+        norms[most] = math.sqrt(sum(grad.square().sum().item() for grad in seen[0].values()))
+        assert metrics["grad_norm"] == pytest.approx(norms[math.inf] if most == math.inf else metrics["grad_norm"], rel=1e-4)
+    assert norms[1e-3] == pytest.approx(1e-3, rel=1e-3) and norms[math.inf] > 1e-2
+
+
+def test_matrices_decay_and_vectors_do_not():
+    net = network(dtype=torch.float32)
+    before = {name: tensor.clone() for name, tensor in net.state().items()}
+    student = Learner(
+        net, dataclasses.replace(SFT(), loss=lambda tokens: (tokens.new * 0, tokens.new < 0)), 0.1, weight_decay=0.5
+    )
+    student.learn(Batch.imitate(small()))
+    for name, tensor in net.state().items():
+        assert torch.allclose(tensor, before[name] * (0.95 if tensor.dim() > 1 else 1.0)), name
+
+
 @pytest.mark.parametrize("algorithm", TABLE[1:], ids=lambda row: row.name)
 def test_a_text_only_policy_is_refused_by_name(algorithm):
     batch = Batch(groups())
@@ -212,6 +232,7 @@ def _record_at(net, batch, temperature: float) -> None:
 def test_refused_at_start():
     with pytest.raises(Unsupported, match="composer2 needs a reference"):
         Learner(network(), Composer2(), 1e-3)
+    Learner(network(), Composer2(kl=0), 1e-3)
     with pytest.raises(Unsupported, match="cispo does not read"):
         Learner(network(), CISPO(), 1e-3, reference=network())
     with pytest.raises(InputError):

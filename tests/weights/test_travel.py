@@ -397,6 +397,17 @@ def test_an_engine_of_16_bits_takes_what_is_of_16_bits_and_refuses_to_round(url,
     assert Subscriber(url).deliver(engine) < COARSE and engine.version == 1
 
 
+def test_the_other_16_bits_are_rounding_too(url, tiny_model, renderer):
+    from trivium import Engine, Network
+
+    engine = Engine(Network.load(tiny_model, dtype=torch.float16), renderer=renderer)
+    held = engine.digest()
+    Publisher(url, dtype=torch.bfloat16).publish(Network.load(tiny_model), 1, list(range(20)))
+    with pytest.raises(Unsupported, match="holds torch.float16 and .* is torch.bfloat16"):
+        Subscriber(url).deliver(engine)
+    assert engine.digest() == held and engine.version == 0
+
+
 def test_at_a_wrong_first_version_an_engine_goes_on_with_its_own_weights(url, tiny_model, renderer):
     from trivium import Engine, Network
 

@@ -240,6 +240,8 @@ class Cache:
             self._evict()
         parent = lease.pages[-1] if lease.pages else self._root
         page = Page(heapq.heappop(self._free), start, parent, open=True)
+        for held in (*self.keys, *self.values):
+            held[page.number] = 0  # NaN, left by weights that gave some, is hidden by no mask
         parent.children.append(page)
         lease.add(page, 0)
         lease.writes = page

@@ -150,7 +150,13 @@ class Engine:
             except BaseException as error:  # Ctrl-C too: a step that ends half-way leaves pages that hold nothing
                 self._break(error)
                 raise
-            await asyncio.sleep(0)
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError as error:  # by somebody who ends all tasks of a loop: those who wait end as well
+                for request in [*self._waiting, *self._running]:
+                    request.done.cancel()
+                self._break(error)
+                raise
 
     def _break(self, error: BaseException) -> None:
         """Nobody waits for ever, and what comes next begins as in a new engine."""

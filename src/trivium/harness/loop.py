@@ -165,7 +165,12 @@ class _Life:
             return None, False
         stream = (self.episode.seed, self.episode.task.id, self.episode.sample, context.thread.id, turn, *purpose)
         view = View(context.segment.tokens, context.text(), self.harness.offered, stream)
-        reply = await self.policy.speak(view, replace(sampling, max_tokens=room))
+        try:
+            reply = await self.policy.speak(view, replace(sampling, max_tokens=room))
+        except asyncio.CancelledError as error:  # of this attempt, or of what its policy itself waited for?
+            if asyncio.current_task().cancelling():
+                raise
+            raise PolicyError(f"what {self.policy.name} waited for was cancelled") from error
         if not isinstance(reply, Reply):
             raise PolicyError(f"{self.policy.name} gave {type(reply).__name__} and no Reply")
         self.spoken = reply.versions[-1] if reply.versions else self.policy.version

@@ -224,9 +224,9 @@ class Network(torch.nn.Module):
         for name, tensor in mine.items():
             if tensor.shape != state[name].shape:
                 raise InputError(f"{name} has shape {list(state[name].shape)}, the network wants {list(tensor.shape)}")
+        self.loads += 1  # before: where it breaks half-way, no engine may go on with what is there
         for name, tensor in mine.items():
             tensor.copy_(part(state[name], tensor))
-        self.loads += 1
 
     def digest(self) -> str:
         """blake3 (hex) of the names and bytes of all weights, in the order of their names."""

@@ -82,7 +82,7 @@ def SFT() -> Algorithm:
 
 def GRPO(low: float = 0.2, high: float = 0.2, kl: float = 0.0) -> Algorithm:
     """Shao et al. 2024 (arXiv:2402.03300): over std, PPO clip, mean of episodes' token means; k3 KL if kl > 0."""
-    return Algorithm("grpo", standardised(), with_k3(ppo(low, high), kl), sequence_mean, reference=kl > 0)
+    return Algorithm("grpo", standardised(), with_k3(ppo(low, high), kl), sequence_mean, reference=kl != 0)
 
 
 def DrGRPO(low: float = 0.2, high: float = 0.2, length: int = 1024) -> Algorithm:
@@ -92,7 +92,7 @@ def DrGRPO(low: float = 0.2, high: float = 0.2, length: int = 1024) -> Algorithm
 
 def Composer2(low: float = 0.2, high: float = 0.2, length: int = 1024, kl: float = 1e-3) -> Algorithm:
     """Dr.GRPO without std or length term, one epoch, k1 KL to a reference (reports.md 2.3). `kl` is not published."""
-    return Algorithm("composer2", centred, ppo(low, high, k1=kl), constant(length), reference=True)
+    return Algorithm("composer2", centred, ppo(low, high, k1=kl), constant(length), reference=kl != 0)
 
 
 def DAPO(low: float = 0.2, high: float = 0.28) -> Algorithm:

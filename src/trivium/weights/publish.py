@@ -68,7 +68,7 @@ def _refuse_rounding(state: dict[str, torch.Tensor], receiver: Receiver) -> None
         return
     holds = network.head.weight.dtype
     for name, tensor in state.items():
-        if tensor.is_floating_point() and tensor.dtype.itemsize > holds.itemsize:
+        if tensor.is_floating_point() and tensor.dtype != holds and tensor.dtype.itemsize >= holds.itemsize:
             raise Unsupported(
                 f"the engine holds {holds} and {name} is {tensor.dtype}: load the engine's network in {tensor.dtype}, or "
                 f"publish with Publisher(dtype={holds})"

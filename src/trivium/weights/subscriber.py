@@ -68,7 +68,8 @@ class Subscriber:
         this receiver has it already.
 
         Raises LawError if the receiver does not hold what it was given; it then gets back what it had from here, or, if that
-        is nothing yet, what its `network` held. (A server has none: at its first version it is left with what it took.)
+        is nothing yet, what its `network` held, as it does where its memory gives out on the way. (A server has none: at its
+        first version it is left with what it took.)
         """
         given, found = self._given if self._receiver is receiver else None, found or self.sync()
         if found is None or (given is not None and found.digest == given.digest and receiver.version == found.version):
@@ -76,7 +77,7 @@ class Subscriber:
         before = given or _own(receiver)
         try:
             gap = deliver(found.state, found.version, receiver, found.probe)
-        except LawError:
+        except (LawError, RuntimeError, MemoryError):
             if before is not None:
                 receiver.load(before.state, before.version)
             self.held = given
