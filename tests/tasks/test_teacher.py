@@ -11,7 +11,7 @@ from house import Index, live
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trivium.agents.search.teacher import Imperfection, Teacher, _print, with_chain
+from trivium.agents.search.teacher import Imperfection, Teacher, _fingerprint, with_chain
 from trivium.agents.search.tools import BRIEF, QUOTES, search_tools
 from trivium.corpus import Corpus, Document
 from trivium.errors import InputError
@@ -34,7 +34,7 @@ def episode(task: Task, how: Imperfection, seed: int = 0, budget: int = 512):
 
 def page(title: str, *texts: str) -> dict:
     """The link of a real question: a page, and how its passages read."""
-    lines = [_print(f"{title}: {text}") for text in texts]
+    lines = [_fingerprint(f"{title}: {text}") for text in texts]
     return {"subject": title, "keyword": "", "object": title, "doc": "", "lines": lines, "after": -1}
 
 

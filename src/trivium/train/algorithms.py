@@ -81,7 +81,7 @@ def SFT() -> Algorithm:
 
 
 def GRPO(low: float = 0.2, high: float = 0.2, kl: float = 0.0) -> Algorithm:
-    """Shao et al. 2024 (arXiv:2402.03300): over std, PPO clip, mean of episodes' token means; k3 KL if kl > 0."""
+    """Shao et al. 2024 (arXiv:2402.03300): over std, PPO clip, mean of episodes' token means; k3 KL unless kl is 0."""
     return Algorithm("grpo", standardised(), with_k3(ppo(low, high), kl), sequence_mean, reference=kl != 0)
 
 

@@ -217,17 +217,17 @@ def _chain(task: Task, corpus: Corpus) -> list[dict[str, Any]]:
 def _link(doc: str, corpus: Corpus) -> dict[str, Any]:
     """A page, its title and what tells its passages from others; nothing need come before it (-1)."""
     chunks = corpus.read(doc)
-    title, lines = " ".join(chunks[0].title.split()), [_print(chunk.line) for chunk in chunks]
+    title, lines = " ".join(chunks[0].title.split()), [_fingerprint(chunk.line) for chunk in chunks]
     return {"subject": title, "keyword": "", "object": title, "doc": doc, "lines": lines, "after": -1}
 
 
 def _states(text: str, link: dict[str, Any]) -> bool:
-    return _print(text) in link["lines"] if _page(link) else says(text, link["subject"]) and says(text, link["object"])
+    return _fingerprint(text) in link["lines"] if _page(link) else says(text, link["subject"]) and says(text, link["object"])
 
 
-def _print(line: str) -> str:
-    """A passage's fingerprint: a task goes wherever its episodes go, and pages are long. White space is left out, since the
-    agent reads control tokens with a space inside."""
+def _fingerprint(line: str) -> str:
+    """What tells a passage from others: a task goes wherever its episodes go, and pages are long. White space is left out,
+    since the agent reads control tokens with a space inside."""
     return blake3("".join(line.split()).encode()).hexdigest(length=8)
 
 
