@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import torch
 
+from trivium.nn.linear import linear
+
 CHUNK = {"cpu": 128, "cuda": 4096}
 """Tokens whose logits exist at one time, [CHUNK x vocabulary]: on a CPU what its cache holds (measured fastest)."""
 
@@ -50,14 +52,14 @@ class _Logprobs(torch.autograd.Function):
             scale = (grad[part] * inverse[part])[:, None]
             delta.mul_(-scale).scatter_add_(-1, targets[part, None], scale)
             delta = delta.to(weight.dtype)
-            grad_hidden[part] = delta @ weight
+            grad_hidden[part] = linear(delta, weight.T)
             if grad_weight is not None:
-                grad_weight.addmm_(delta.T, hidden[part])
+                grad_weight += linear(delta.T, hidden[part].T)
         return grad_hidden, grad_weight, None, None
 
 
 def _logits(hidden: torch.Tensor, weight: torch.Tensor, inverse: torch.Tensor) -> torch.Tensor:
-    return (hidden @ weight.T).to(inverse.dtype).mul_(inverse[:, None])
+    return linear(hidden, weight).to(inverse.dtype).mul_(inverse[:, None])
 
 
 def _chunks(targets: torch.Tensor) -> list[slice]:

@@ -19,6 +19,7 @@ from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM, P
 
 from trivium import files
 from trivium.errors import CorruptError, InputError, Unsupported
+from trivium.nn.linear import Linear, linear
 from trivium.nn.logprobs import logprobs
 from trivium.nn.lora import merged
 from trivium.nn.packed import Packed
@@ -127,6 +128,9 @@ class Network(torch.nn.Module):
         self.folder = folder
         self.loads = 0  # how often its weights were replaced: an engine asks
         self.eval()
+        for module in self.modules():
+            if type(module) is torch.nn.Linear:
+                module.__class__ = Linear
         last = getattr(model.base_model, "layers", [torch.nn.Module()])[-1]
         for name, module in last.named_modules():
             if name in _SPARED:
@@ -171,7 +175,7 @@ class Network(torch.nn.Module):
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [..., d] -> logits [..., vocabulary], float32 (float64 in a float64 network). For a few tokens."""
         with torch.autocast(hidden.device.type, enabled=False):
-            logits = torch.nn.functional.linear(hidden.to(self.head.weight.dtype), self.head.weight)
+            logits = linear(hidden.to(self.head.weight.dtype), self.head.weight)
         return logits if logits.dtype == torch.float64 else logits.float()
 
     def logprobs(
