@@ -22,7 +22,9 @@ if not torch.backends.mkldnn.is_available() or not torch.backends.cpu.get_cpu_ca
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x [..., k] @ weight [n, k].T + bias [n] -> [..., n], as `torch.nn.functional.linear` up to rounding."""
-    return _Product.apply(x, weight, bias) if _chosen(x, weight) else functional.linear(x, weight, bias)
+    if not _chosen(x, weight):
+        return functional.linear(x, weight, bias)
+    return (_Product.apply if torch.is_grad_enabled() else _product)(x, weight, bias)
 
 
 class Linear(torch.nn.Linear):
