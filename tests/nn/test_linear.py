@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from trivium.nn import Network
+from trivium.nn import Network, Packed, lora
 from trivium.nn import linear as products
 from trivium.nn.linear import Linear, linear
 
@@ -25,7 +25,7 @@ def test_values_and_gradients_are_those_of_torch(data):
     operands = [x[None] if batched else x, weight, draw(n) if bias else None]
     upstream = draw(rows, n)[None] if batched else draw(rows, n)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(products, "_WORTH", 0)
+        patch.setattr(products, "_WORTH", 1)
         assert products._chosen(operands[0], weight)
         ours, theirs = (_run(run, operands, upstream) for run in (linear, functional.linear))
     for mine, its in zip(ours, theirs, strict=True):
@@ -37,6 +37,24 @@ def _run(run, operands, upstream):
     out = run(*leaves)
     out.backward(upstream)
     return [out.detach(), *(one.grad for one in leaves if one is not None)]
+
+
+@pytest.mark.parametrize("adapted", [False, True], ids=["whole", "lora"])
+def test_a_network_learns_the_same_by_it(tiny_model, adapted, monkeypatch):
+    network = Network.load(tiny_model)
+    if adapted:
+        lora(network, rank=4)
+    view, tokens = Packed([20, 13]), torch.arange(33)
+    found = []
+    for worth in (2**60, 1):
+        monkeypatch.setattr(products, "_WORTH", worth)
+        network.zero_grad()
+        logp, _ = network.logprobs(network.hidden(tokens, view.positions, view), tokens.flip(0))
+        logp.sum().backward()
+        found.append([logp.detach(), *(w.grad for w in network.parameters() if w.grad is not None)])
+    assert len(found[1]) > 5
+    for theirs, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
 
 
 def test_a_network_computes_by_it_and_elsewhere_by_torch(tiny_model):
