@@ -2,8 +2,8 @@
 
 torch asks MKL for them, which on AMD's processors computes in AVX2 and leaves half of what AVX-512 can do: 105 to 112
 GFLOP/s a thread of an EPYC of family 26, where oneDNN, which is in every build of torch and serves its bfloat16, has 220 to
-250. torch has no switch for it. The operator is the one that its compiler uses, and not public: where it is missing, and
-where AVX-512 is, torch's own `linear` computes.
+250. torch has no switch for it. The operator is the one that its compiler uses, and not public: without it, or without
+AVX-512, torch's own products serve.
 """
 
 from __future__ import annotations
@@ -25,6 +25,14 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     if not _chosen(x, weight):
         return functional.linear(x, weight, bias)
     return (_Product.apply if torch.is_grad_enabled() else _product)(x, weight, bias)
+
+
+def add_product(into: Tensor, a: Tensor, b: Tensor) -> None:
+    """into [m, n] += a [m, k] @ b [k, n], in place and without gradient."""
+    if _chosen(a, b.t()):
+        into += _product(a, b.t())
+    else:
+        into.addmm_(a, b)
 
 
 class Linear(torch.nn.Linear):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from trivium.nn.linear import linear
+from trivium.nn.linear import add_product, linear
 
 CHUNK = {"cpu": 128, "cuda": 4096}
 """Tokens whose logits exist at one time, [CHUNK x vocabulary]: on a CPU what its cache holds (measured fastest)."""
@@ -54,7 +54,7 @@ class _Logprobs(torch.autograd.Function):
             delta = delta.to(weight.dtype)
             grad_hidden[part] = linear(delta, weight.T)
             if grad_weight is not None:
-                grad_weight += linear(delta.T, hidden[part].T)
+                add_product(grad_weight, delta.T, hidden[part])
         return grad_hidden, grad_weight, None, None
 
 
