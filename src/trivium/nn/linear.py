@@ -1,9 +1,9 @@
 """Products of rows and weights, in float32 on a CPU by oneDNN.
 
 torch asks MKL for them, which on the AMD processor measured stays at AVX2's rate, half of what AVX-512 can do: 105 to 112
-GFLOP/s a thread of an EPYC of family 26, where oneDNN, which comes with torch and serves its bfloat16, has 220 to 250 (by a
-script that was thrown away; docs/engine.md). torch has no switch for it. The operator is the one that its compiler uses, and not public: without it, or without
-AVX-512, torch's own products serve.
+GFLOP/s a thread of an EPYC of family 26, where oneDNN, which comes with torch and serves its bfloat16, has 220 to 250
+(docs/engine.md). torch has no switch for it. The operator is the one that its compiler uses, and not public: without it,
+or without AVX-512, torch's own products serve.
 """
 
 from __future__ import annotations
