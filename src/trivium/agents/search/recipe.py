@@ -102,7 +102,7 @@ class Search:
     does wrong more often than right (which on passages it never does)"""
     skew: float = 0.5
     """share of the questions of few hops that the first half of RL asks; 0.5: as many as of many hops, 0.75: few hops first,
-    as the report does (neither was better: docs/learning.md)"""
+    as the report does (it does not pay here: docs/learning.md)"""
     substeps: int = 0
     """optimizer updates a step; 0: 2, or 1 where --max-lag is above 0 (docs/loop.md)"""
     cap: float = 2.0
