@@ -104,8 +104,8 @@ def test_rewards_read_what_was_pruned(renderer):
 def test_a_branch_is_judged_on_all_its_turns(renderer):
     """Both speak three times in all, so turns have one price, whoever spoke them."""
     pair = asyncio.run(branching(renderer))
-    found = [asyncio.run(SearchReward(turns=4, effort=0.1)(episode)) for episode in pair]
-    for name, value in {"format_valid": 1.0, "turns": 3.0, "turn_penalty": 0.25, "effort_penalty": 0.12}.items():
+    found = [asyncio.run(SearchReward(turns=4, effort=0.3)(episode)) for episode in pair]
+    for name, value in {"format_valid": 1.0, "turns": 3.0, "turn_penalty": 0.25, "effort_penalty": 0.2}.items():
         assert [each[name] for each in found] == pytest.approx([value, value])
 
 

@@ -46,7 +46,7 @@ def test_the_perfect_script_calls_no_tool_that_the_harness_lacks(without):
 
 
 def priced(made: Parts, **terms) -> SearchReward:
-    return SearchReward(window=made.window, **{"effort": 0.1, **terms})
+    return SearchReward(window=made.window, **{"effort": 0.06, **terms})
 
 
 def test_what_a_reward_lacks():

@@ -43,7 +43,7 @@ def test_each_turn_costs_less_than_the_one_before(renderer):
         return found["reward"] + 0.3 * (1 - found["trajectory_recall"])  # what further searches find is not asked here
 
     prices = [worth(turns, 0.0) - worth(turns, 0.1) for turns in (2, 3, 4, 5)]
-    assert prices[:2] == pytest.approx([0.1, 0.12])  # 0.1 x / (1 + x / 2)
+    assert prices[:3] == pytest.approx([0.0, 0.1 / 1.5, 0.1])  # 0.1 x / (1 + x / 2) of the turns beyond two
     steps = [b - a for a, b in zip(prices, prices[1:], strict=False)]
     assert steps == sorted(steps, reverse=True) and steps[-1] > 0
     assert [effort_penalty(x, k=0.5, q=0.0) for x in (0, 1, 7)] == [0, 1, 7], "q = 0 is a line"

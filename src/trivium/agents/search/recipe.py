@@ -48,9 +48,10 @@ EPSILON, EPSILON_ON_PASSAGES = 0.5, 0.1
 differ by one passage too many (0.04) teaches as much as one in which half failed; with 0.1 still so much that answers of four
 passages die out while four hops are being learned (docs/log.md). On passages that people wrote nothing but 0.1 was tried."""
 
-EFFORT = 0.1
-"""The weight of Composer 2's effort penalty in generated worlds: a third turn costs .02, an eighth .0045. Where one search
-shows the answer a prune costs nothing else, and one policy of three pruned in a quarter of such episodes (docs/log.md)."""
+EFFORT = 0.06
+"""The weight of Composer 2's effort penalty in generated worlds: a third turn costs .04, a fourth .02, an eighth .004. Where
+one search shows the answer a prune costs nothing else: without it one policy of three pruned in a quarter of such episodes,
+and where a third turn cost .02 in a tenth of them, sampled (docs/log.md)."""
 Without = Literal["nothing", "pruning", "trajectory", "answer", "penalty", "recall", "effort", "curriculum", "blunders"]
 
 

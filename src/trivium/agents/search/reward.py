@@ -17,6 +17,10 @@ FLOOR = 0.01
 
 _CALL = re.compile(r"</?tool_call>")
 
+LEAST = 2
+"""Turns that no answer does without: a search and the answer. Only those beyond are effort, so that the third, which is all
+that a prune without need costs, is the dearest."""
+
 
 @dataclass(frozen=True, slots=True)
 class SearchReward:
@@ -24,8 +28,8 @@ class SearchReward:
 
     An episode that did not finish (window, turns, a cut answer) is worth 0, less than any that did. The weights of r_traj,
     r_fa and p_prune are the report's; a term is left out (0) only to see what it is for. p_turn begins at half of `turns`,
-    the most that a harness allows: the report's 64 of 128. p_effort, `effort` times Composer 2's
-    penalty of the turns (reports.md 2.6), is no part of Context-1's reward. With a `window`, `past_soft` is reported beside it.
+    the most that a harness allows: the report's 64 of 128. p_effort, `effort` times Composer 2's penalty (reports.md 2.6) of
+    the turns beyond LEAST, is no part of Context-1's reward. With a `window`, `past_soft` is reported beside it.
     """
 
     beta: float = 4.0
@@ -50,7 +54,7 @@ class SearchReward:
             "answer_found": float(answer_found(episode)),
             "prune_penalty": streak_penalty(call.name == "prune_chunks" for call in thread.calls),
             "turn_penalty": turn_penalty(beside["turns"], self.turns // 2, self.turns),
-            "effort_penalty": self.effort * effort_penalty(beside["turns"]),
+            "effort_penalty": self.effort * effort_penalty(max(0.0, beside["turns"] - LEAST)),
         }
         before = 0.7 * parts["f_beta"] + self.trajectory * parts["trajectory_recall"] + self.answer * parts["answer_found"]
         penalty = self.pruning * parts["prune_penalty"] + parts["turn_penalty"] + parts["effort_penalty"]
