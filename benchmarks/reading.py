@@ -6,9 +6,9 @@
 The search agent itself never reads (docs/learning.md): its searches show the passage that they find. Here a document is a
 whole page of a generated world, six facts on average, and a search shows the first line of each page that it finds, as a web
 search does. That line states what a hop needs in about a quarter of the hops; for the others the page must be opened. The
-warm-up's teacher forgets the last hop in six of ten episodes, so that RL has a reason to try harder; reward and curricula are
-the search agent's, without a word about reading. Training alone puts a price on a list of handles that does not end, for RL
-unlearns to end one where it costs nothing (docs/log.md). Held-out questions are about worlds of other names.
+warm-up's teacher forgets the last hop in six of ten episodes, so that RL has a reason to try harder. Questions, reward,
+algorithm and all numbers of training are the search agent's recipe, which says nothing about reading. Held-out questions are
+about worlds of other names.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ from typing import Annotated
 import torch
 from msgspec import Meta
 
-from trivium import CISPO, SFT, Corpus, Engine, Harness, Learner, Limits, Network, Sampling, ToolError, Window, tool
+from trivium import SFT, Corpus, Engine, Harness, Learner, Limits, Network, Sampling, ToolError, Window, tool
 from trivium.agents.search import SearchReward, search_tools
 from trivium.agents.search.measured import effort
 from trivium.agents.search.recipe import HOPS, NANO, Parts, Search
-from trivium.agents.search.reward import FLOOR
 from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.agents.search.tools import BRIEF
 from trivium.corpus.search import CANDIDATES
@@ -42,23 +41,15 @@ from trivium.policy import Policy, Renderer, Scripted, View
 from trivium.policy.message import Message
 from trivium.policy.scripted import call
 from trivium.reward import Scorer
-from trivium.tasks import two_phases
 from trivium.tasks.proof import says
 from trivium.trace import Episode, Task
 
 WINDOW = Window(1280, soft=0.5, hard=0.85, reply=96)  # for two or three pages beside what four hops take of calls
 RESULTS, LINE = 4, 10  # pages a search, and the most words of a line of one: each fact is one
 TURNS = 24
-LESSONS, SFT_STEPS, SFT_SIZE = 1600, 120, 32
-STEPS, GROUPS, SIZE = 48, 16, 8
-RATE = 2e-4  # at 4e-4 RL gave up pruning within 20 steps (docs/log.md)
-REPEAT, MOST = 0.1, 0.5  # reward: what training subtracts for a handle kept twice or an unreadable call, and at most
-HELDOUT = 256
 FAULTS = Imperfection(two_calls=0.0)
-
-DESIGN = {"window": asdict(WINDOW), "results": RESULTS, "warm_up": [LESSONS, SFT_STEPS, SFT_SIZE],
-          "rl": [STEPS, GROUPS, SIZE, RATE], "price": [REPEAT, MOST], "heldout": HELDOUT, "turns": TURNS,
-          "faults": asdict(FAULTS)}  # fmt: skip
+RECIPE = Search()
+DESIGN = {"window": asdict(WINDOW), "results": RESULTS, "turns": TURNS, "faults": asdict(FAULTS), "recipe": RECIPE.fields()}
 
 EFFORT = ("searches", "reads", "turns")
 MEASURES = (*EFFORT, "calls_per_turn", "prune_rate", "reward", "f1", "output_recall", "answer_found", "finished")
@@ -86,9 +77,10 @@ class Pages:
     """The worlds of the search agent's recipe with a document a page, the same questions, and the harness on them."""
 
     def __init__(self, seed: int) -> None:
-        parts = Parts(Search(seed=seed, warmup=LESSONS, eval_tasks=HELDOUT))
-        self.corpora = {world.name: Corpus.build(world.pages(), chunk_words=LINE) for world in parts.worlds}
-        self.learned, self.heldout = (list(map(on_pages, tasks)) for tasks in (parts.train_tasks, parts.heldout_tasks))
+        self.parts = Parts(replace(RECIPE, seed=seed))
+        self.corpora = {world.name: Corpus.build(world.pages(), chunk_words=LINE) for world in self.parts.worlds}
+        self.lessons = [on_pages(task) for task in self.parts.warmup_tasks[: RECIPE.warmup]]
+        self.learned, self.heldout = (list(map(on_pages, tasks)) for tasks in (self.parts.rl_tasks, self.parts.heldout_tasks))
         search, *others = search_tools(self.corpus_of)
         self.harness = Harness([opening_search(self.corpus_of), *others], WINDOW, BRIEF, Limits(turns=TURNS), specs=False)
 
@@ -138,58 +130,42 @@ def on_pages(task: Task) -> Task:
 # --- a seed: a warm-up, RL, and what each policy then does
 
 
-def judge_at(step: int) -> Scorer:
-    """β anneals from 4 to 2 over RL, as in the search agent's recipe; `price` is taken off, down to the reward's floor."""
+def judge(reward: SearchReward) -> Scorer:
+    """The recipe's reward, beside what the effort was."""
 
     async def judged(episode: Episode) -> dict[str, float]:
-        scores, cost = await judge(episode, beta=4 - 2 * step / (STEPS - 1)), price(episode)
-        return {**scores, "price": cost, "reward": max(min(scores["reward"], FLOOR), scores["reward"] - cost)}
+        return {**await replace(reward, turns=TURNS, window=WINDOW)(episode), **effort(episode)}
 
     return judged
-
-
-def price(episode: Episode) -> float:
-    """What a list without an end costs: REPEAT for each handle that a prune keeps twice, and for each call that cannot be
-    read, which is what a list becomes whose tokens are spent; at most MOST. Our choice."""
-    cost = 0.0
-    for made in episode.agent.calls:
-        kept = made.arguments.get("keep") if made.name == "prune_chunks" else []
-        handles = [str(handle).strip() for handle in kept] if isinstance(kept, list) else []
-        cost += REPEAT * (len(handles) - len(set(handles)) + ("cannot be read" in made.error))
-    return min(MOST, cost)
-
-
-async def judge(episode: Episode, beta: float = 2.0) -> dict[str, float]:
-    return {**await SearchReward(beta=beta, turns=TURNS)(episode), **effort(episode)}
 
 
 async def train(seed: int, folder: Path) -> dict:
     """The curve of RL, and the scores of all held-out questions by each of SPEAKERS. `folder` then has both models."""
     pages, asked = Pages(seed), Sampling(max_tokens=WINDOW.reply)
+    parts, judged = pages.parts, judge(pages.parts.judge)
     found: dict = {"curve": [], "hops": {task.id: task.truth["hops"] for task in pages.heldout}}
 
     async def measured(name: str, policy: Policy) -> None:
         how = replace(asked, temperature=0.0) if name.endswith("greedy") else asked
-        result, _ = await evaluate(pages.harness, pages.heldout, policy, judge, sampling=how, seed=seed, prefix=name)
+        result, _ = await evaluate(pages.harness, pages.heldout, policy, judged, sampling=how, seed=seed, prefix=name)
         found[name] = asdict(result)
 
     if not (folder / "sft").exists():
         await warm_up(pages, seed, folder / "sft")
-    engine = Engine(Network.load(folder / "sft"), slots=GROUPS * SIZE, context=WINDOW.budget)
-    learner = Learner(
-        Network.load(folder / "sft"), CISPO(high=1.0, eps=0.1), RATE, substeps=2, schedule=lambda v: min(1.0, (v + 1) / 5)
-    )
+    engine = Engine(Network.load(folder / "sft"), slots=RECIPE.groups * RECIPE.size, context=WINDOW.budget)
+    learner = Learner(Network.load(folder / "sft"), parts.algorithm, RECIPE.lr, substeps=RECIPE.substeps, schedule=parts.rate)
     expert = pages.script(pages.heldout, replace(Imperfection.none(), two_calls=0.0), seed)
     await measured("expert", Scripted(expert, engine.renderer, name="expert"))
     await measured("sft", engine)
     await measured("sft_greedy", engine)
-    half = STEPS * GROUPS // 2
-    tasks = [task for phase in two_phases(pages.learned, seed=seed) for task in phase[:half]]
-    source = rollouts(pages.harness, tasks, engine, judge_at, groups=GROUPS, size=SIZE, steps=STEPS, seed=seed, sampling=asked)
+    source = rollouts(
+        pages.harness, pages.learned, engine, lambda step: judge(parts.scorer(step)), groups=RECIPE.groups, size=RECIPE.size,
+        steps=RECIPE.steps, seed=seed, sampling=asked, branches=RECIPE.branches,
+    )  # fmt: skip
     async for event in rl(source, learner, engine, engine.renderer.encode("a few words")):
         found["curve"].append({name: event.metrics[name] for name in MEASURES})
         print(
-            f"seed {seed} RL {event.step}/{STEPS}: " + ", ".join(f"{k} {found['curve'][-1][k]:.2f}" for k in MEASURES),
+            f"seed {seed} RL {event.step}/{RECIPE.steps}: " + ", ".join(f"{k} {found['curve'][-1][k]:.2f}" for k in MEASURES),
             flush=True,
         )
     await measured("rl", engine)
@@ -199,17 +175,17 @@ async def train(seed: int, folder: Path) -> dict:
 
 
 async def warm_up(pages: Pages, seed: int, folder: Path) -> None:
-    teacher = Scripted(pages.script(pages.learned, FAULTS, seed), Renderer.load(str(NANO)), name="teacher")
-    episodes = [await pages.harness.run(task, teacher, seed=seed) for task in pages.learned[:LESSONS]]
-    learner = Learner(Network.load(NANO), SFT(), 1e-3, policies={"teacher"}, schedule=_up_then_down)
-    async for event in sft(learner, episodes, steps=SFT_STEPS, size=SFT_SIZE, seed=seed):
+    teacher = Scripted(pages.script(pages.lessons, FAULTS, seed), Renderer.load(str(NANO)), name="teacher")
+    episodes = [await pages.harness.run(task, teacher, seed=seed) for task in pages.lessons]
+    learner = Learner(Network.load(NANO), SFT(), RECIPE.sft_lr, policies={"teacher"}, schedule=_up_then_down)
+    async for event in sft(learner, episodes, steps=RECIPE.sft_steps, size=32, seed=seed):
         if event.step % 10 == 0:
-            print(f"seed {seed} warm-up {event.step}/{SFT_STEPS}: loss {event.metrics['loss']:.3f}", flush=True)
+            print(f"seed {seed} warm-up {event.step}/{RECIPE.sft_steps}: loss {event.metrics['loss']:.3f}", flush=True)
     learner.network.save(folder)
 
 
 def _up_then_down(version: int) -> float:
-    return min((version + 1) / 12, max(0.1, 1 - version / SFT_STEPS))
+    return min((version + 1) / 12, max(0.1, 1 - version / RECIPE.sft_steps))
 
 
 def _seed(seed: int, folder: Path) -> None:
