@@ -63,7 +63,7 @@ def test_training_writes_what_it_promises(trained):
     for differences in summary["paired"].values():
         assert differences.keys() >= METRICS and all(len(interval) == 3 for interval in differences.values())
     kinds = [json.loads(line, parse_constant=_no_number)["kind"] for line in (trained / "metrics.jsonl").open()]
-    assert kinds == ["sft"] * 4 + ["rl_eval", "rl"]
+    assert kinds == ["sft"] * 4 + ["rl_eval", "rl", "rl_eval"]
     assert {path.stem for path in (trained / "results").iterdir()} == {*POLICIES, "expert"}
     assert json.loads((trained / "recipe.json").read_text())["sft_steps"] == 4
     assert list((trained / "tensorboard").glob("events.out.tfevents.*"))

@@ -42,7 +42,7 @@ def estimate(recipe: Search, watch: Callable[[], Any]) -> str:
     episode = int(_FILLED * parts.window.budget)
     attempts = recipe.steps * recipe.groups * recipe.size * (1 + _BRANCH * recipe.branches)
     learned = (recipe.sft_steps * SFT_BATCH + attempts) * episode
-    evaluated = 5 * len(parts.heldout_tasks) + GLANCE * recipe.steps // EVERY
+    evaluated = 5 * len(parts.heldout_tasks) + GLANCE * (1 + -(-recipe.steps // EVERY))
     sampled = (attempts + evaluated) * episode
     learn, speak = _learn_rate(parts, network), _speak_rate(parts, network)
     minutes = (learned / learn + sampled / speak) / recipe.workers / 60

@@ -176,7 +176,7 @@ class _Line:
         async for event in timed(events, self.rank):
             shown = {"reward": "reward", "recall": "output_recall"}  # none where all attempts were overtaken
             self._tell(event, **{name: event.metrics[key] for name, key in shown.items() if key in event.metrics})
-            if event.step % EVERY == 0 and event.step < self.recipe.steps:
+            if event.step % EVERY == 0 or event.step == self.recipe.steps:
                 await self._glance(event.step)
             self._save(learner, "rl", event.step, last=event.step == self.recipe.steps)
 
