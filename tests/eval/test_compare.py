@@ -82,6 +82,7 @@ def test_equal_weights_differ_by_nothing(said):
     for pair in ("rl minus sft", "rl_greedy minus sft_greedy"):
         assert paired[pair]["f1"] == {"all": [0.0] * 3, "by_run": [[0.0] * 3] * 2, "sd": 0.0}
     assert said["recipes"][0]["gains"]["rl_greedy over sft_greedy"]["output_recall"][0] == 1.0
+    assert {"rl minus base", "rl_greedy minus base_greedy"} <= paired.keys()
     assert said["between"]["B (without penalty) minus A"]["seeds"] == [1]
     assert said["between"]["B (without penalty) minus A"]["rl_greedy"]["f1"]["all"] == [0.0] * 3
 

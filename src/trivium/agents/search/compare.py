@@ -42,9 +42,9 @@ TRAINING = (
     "clipped", "no_signal", "staleness", "episodes_dropped", "grad_norm",
 )  # fmt: skip
 """What "rl" events tell of how training went."""
-PAIRS = (
-    ("rl", "sft"), ("rl_greedy", "sft_greedy"), ("rl", "rl_no_prune"), ("rl_greedy", "rl_greedy_no_prune"),
-)  # fmt: skip
+LEARNED = (("rl", "sft"), ("rl_greedy", "sft_greedy"), ("rl", "base"), ("rl_greedy", "base_greedy"))
+"""What RL is measured against: the warm-up, and the model before any training."""
+PAIRS = (*LEARNED, ("rl", "rl_no_prune"), ("rl_greedy", "rl_greedy_no_prune"))
 AGENTS = ("rl", "rl_greedy")  # whose number of returned documents plain search is given
 APART = ("seed", "workers", "track", "eval_tasks")  # fields in which runs of one recipe may differ
 
@@ -217,7 +217,7 @@ def _side(side: Side) -> Numbers:
         "tasks": len({task.id for run in side.runs for task in run.tasks}),
         "policies": {name: {metric: list(pools[name].interval(metric)) for metric in METRICS} for name in policies},
         "paired": {f"{a} minus {b}": _paired(pools[a], pools[b], METRICS) for a, b in PAIRS if a in pools and b in pools},
-        "gains": {f"{a} over {b}": {m: list(pools[a].over(pools[b], m)) for m in GAINS} for a, b in PAIRS[:2]},
+        "gains": {f"{a} over {b}": {m: list(pools[a].over(pools[b], m)) for m in GAINS} for a, b in LEARNED},
         "plain": {agent: _against(pools, agent) for agent in AGENTS},
         "rollouts": _fusion(pools),
         "pruning": {name: _pruning(pools[name]) for name in policies if not name.startswith("base")},
