@@ -51,7 +51,7 @@ passages die out while four hops are being learned (docs/log.md). On passages th
 EFFORT = 0.06
 """The weight of Composer 2's effort penalty in generated worlds: a third turn costs .04, a fourth .02, an eighth .004. Where
 one search shows the answer a prune costs nothing else: without it one policy of three pruned in a quarter of such episodes,
-and where a third turn cost .02 in a tenth of them, sampled (docs/log.md)."""
+and where a third turn cost .02 in one of fifteen, sampled (docs/log.md)."""
 Without = Literal["nothing", "pruning", "trajectory", "answer", "penalty", "recall", "effort", "curriculum", "blunders"]
 
 
