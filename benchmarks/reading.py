@@ -8,7 +8,8 @@ whole page of a generated world, six facts on average, and a search shows the fi
 search does. That line states what a hop needs in about a quarter of the hops; for the others the page must be opened. The
 warm-up's teacher forgets the last hop in six of ten episodes, so that RL has a reason to try harder. Questions, reward,
 algorithm and all numbers of training are the search agent's recipe, which says nothing about reading. Held-out questions are
-about worlds of other names.
+about worlds of other names. RL is also measured with its prunes refused, and the perfect script without the tool: what pruning
+is worth where a search that returns less would not make room.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from msgspec import Meta
 
 from trivium import SFT, Corpus, Engine, Harness, Learner, Limits, Network, Sampling, ToolError, Window, tool
 from trivium.agents.search import SearchReward, search_tools
-from trivium.agents.search.measured import effort
+from trivium.agents.search.measured import effort, refusing
 from trivium.agents.search.recipe import HOPS, NANO, Parts, Search
 from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.agents.search.tools import BRIEF
@@ -47,13 +48,14 @@ from trivium.trace import Episode, Task
 WINDOW = Window(1280, soft=0.5, hard=0.85, reply=96)  # for two or three pages beside what four hops take of calls
 RESULTS, LINE = 4, 10  # pages a search, and the most words of a line of one: each fact is one
 TURNS = 24
-FAULTS = Imperfection(two_calls=0.0)
+FAULTS, PERFECT = Imperfection(two_calls=0.0), replace(Imperfection.none(), two_calls=0.0)
 RECIPE = Search()
+ASKED, SLOTS = Sampling(max_tokens=WINDOW.reply), RECIPE.groups * RECIPE.size
 DESIGN = {"window": asdict(WINDOW), "results": RESULTS, "turns": TURNS, "faults": asdict(FAULTS), "recipe": RECIPE.fields()}
 
 EFFORT = ("searches", "reads", "turns")
 MEASURES = (*EFFORT, "calls_per_turn", "prune_rate", "reward", "f1", "output_recall", "answer_found", "finished")
-SPEAKERS = ("sft", "sft_greedy", "rl", "rl_greedy", "expert")
+SPEAKERS = ("sft", "sft_greedy", "rl", "rl_greedy", "rl_greedy_no_prune", "expert", "expert_no_prune")
 
 
 # --- the agent: a search shows how pages begin
@@ -139,39 +141,42 @@ def judge(reward: SearchReward) -> Scorer:
     return judged
 
 
-async def train(seed: int, folder: Path) -> dict:
-    """The curve of RL, and the scores of all held-out questions by each of SPEAKERS. `folder` then has both models."""
-    pages, asked = Pages(seed), Sampling(max_tokens=WINDOW.reply)
-    parts, judged = pages.parts, judge(pages.parts.judge)
-    found: dict = {"curve": [], "hops": {task.id: task.truth["hops"] for task in pages.heldout}}
-
-    async def measured(name: str, policy: Policy) -> None:
-        how = replace(asked, temperature=0.0) if name.endswith("greedy") else asked
-        result, _ = await evaluate(pages.harness, pages.heldout, policy, judged, sampling=how, seed=seed, prefix=name)
-        found[name] = asdict(result)
-
+async def train(pages: Pages, seed: int, folder: Path) -> None:
+    """A warm-up, then RL. `folder` then has both models, and the curve of RL."""
     if not (folder / "sft").exists():
         await warm_up(pages, seed, folder / "sft")
-    engine = Engine(Network.load(folder / "sft"), slots=RECIPE.groups * RECIPE.size, context=WINDOW.budget)
+    parts, curve = pages.parts, []
+    engine = Engine(Network.load(folder / "sft"), slots=SLOTS, context=WINDOW.budget)
     learner = Learner(Network.load(folder / "sft"), parts.algorithm, RECIPE.lr, substeps=RECIPE.substeps, schedule=parts.rate)
-    expert = pages.script(pages.heldout, replace(Imperfection.none(), two_calls=0.0), seed)
-    await measured("expert", Scripted(expert, engine.renderer, name="expert"))
-    await measured("sft", engine)
-    await measured("sft_greedy", engine)
     source = rollouts(
         pages.harness, pages.learned, engine, lambda step: judge(parts.scorer(step)), groups=RECIPE.groups, size=RECIPE.size,
-        steps=RECIPE.steps, seed=seed, sampling=asked, branches=RECIPE.branches,
+        steps=RECIPE.steps, seed=seed, sampling=ASKED, branches=RECIPE.branches,
     )  # fmt: skip
     async for event in rl(source, learner, engine, engine.renderer.encode("a few words")):
-        found["curve"].append({name: event.metrics[name] for name in MEASURES})
-        print(
-            f"seed {seed} RL {event.step}/{RECIPE.steps}: " + ", ".join(f"{k} {found['curve'][-1][k]:.2f}" for k in MEASURES),
-            flush=True,
-        )
-    await measured("rl", engine)
-    await measured("rl_greedy", engine)
+        curve.append({name: event.metrics[name] for name in MEASURES})
+        told = ", ".join(f"{name} {value:.2f}" for name, value in curve[-1].items())
+        print(f"seed {seed} RL {event.step}/{RECIPE.steps}: {told}", flush=True)
+    write_json(folder / "curve.json", curve)
     learner.network.save(folder / "rl")
-    return found
+
+
+async def measure(pages: Pages, seed: int, folder: Path) -> None:
+    """What each of SPEAKERS does with all held-out questions; one that `folder` has already is not asked again."""
+    kept = folder / "found.json"
+    found: dict = read_json(kept) if kept.exists() else {"hops": {task.id: task.truth["hops"] for task in pages.heldout}}
+    for name in (name for name in SPEAKERS if name not in found):
+        who = name.removesuffix("_no_prune")
+        harness = pages.harness if who == name else refusing(pages.harness)
+        if who == "expert":
+            script = pages.script(pages.heldout, replace(PERFECT, prune=float(who == name)), seed)
+            policy: Policy = Scripted(script, pages.parts.renderer, name="expert")
+        else:
+            policy = Engine(Network.load(folder / who.removesuffix("_greedy")), slots=SLOTS, context=WINDOW.budget)
+        how = replace(ASKED, temperature=0.0) if who.endswith("greedy") else ASKED
+        judged = judge(pages.parts.judge)
+        result, _ = await evaluate(harness, pages.heldout, policy, judged, sampling=how, seed=seed, prefix=name)
+        print(f"seed {seed} measured {name}", flush=True)
+        write_json(kept, found := found | {name: asdict(result)})
 
 
 async def warm_up(pages: Pages, seed: int, folder: Path) -> None:
@@ -190,7 +195,10 @@ def _up_then_down(version: int) -> float:
 
 def _seed(seed: int, folder: Path) -> None:
     torch.set_num_threads(1)
-    write_json(folder / "found.json", asyncio.run(train(seed, folder)))
+    pages = Pages(seed)
+    if not (folder / "rl").exists():
+        asyncio.run(train(pages, seed, folder))
+    asyncio.run(measure(pages, seed, folder))
 
 
 # --- what it came to
@@ -203,7 +211,8 @@ def of_hops(runs: Sequence[dict], speaker: str, hops: int) -> Pool:
 
 
 def summary(runs: Sequence[dict]) -> dict:
-    """By speaker and by hops the means of all seeds' questions, and `rl less sft`, paired by question; [mean, low, high]."""
+    """By speaker and by hops the means of all seeds' questions, and differences paired by question: RL less SFT, and what
+    pruning is worth; [mean, low, high]."""
     found: dict = {}
     for hops in (*HOPS, 0):
         pooled = {name: of_hops(runs, name, hops) for name in SPEAKERS}
@@ -212,6 +221,9 @@ def summary(runs: Sequence[dict]) -> dict:
         for how in ("", "_greedy"):
             less = {m: list(pooled[f"rl{how}"].minus(pooled[f"sft{how}"], m)) for m in MEASURES}
             found.setdefault(f"rl{how} less sft{how}", {})[str(hops or "all")] = less
+        for who in ("rl_greedy", "expert"):
+            less = {m: list(pooled[who].minus(pooled[f"{who}_no_prune"], m)) for m in MEASURES}
+            found.setdefault(f"{who} less itself without pruning", {})[str(hops or "all")] = less
     return found
 
 
@@ -251,11 +263,10 @@ def run(seeds: Sequence[int], out: Path) -> list[dict]:
         if kept.exists() and read_json(kept) != DESIGN:
             raise SystemExit(f"{kept.parent} was made with other numbers; choose another --out")
         write_json(kept, DESIGN)
-    folders = {seed: out / f"seed-{seed}" for seed in seeds}
-    missing = [(seed, folder) for seed, folder in folders.items() if not (folder / "found.json").exists()]
+    folders = [out / f"seed-{seed}" for seed in seeds]
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        pool.starmap(_seed, missing, chunksize=1)
-    return [read_json(folder / "found.json") for folder in folders.values()]
+        pool.starmap(_seed, zip(seeds, folders, strict=True), chunksize=1)
+    return [{"curve": read_json(folder / "curve.json"), **read_json(folder / "found.json")} for folder in folders]
 
 
 def main() -> None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
-from benchmarks.reading import FAULTS, HOPS, MEASURES, SPEAKERS, Pages, judge, of_hops, page_of, summary
+from benchmarks.reading import FAULTS, HOPS, MEASURES, PERFECT, SPEAKERS, Pages, judge, of_hops, page_of, summary
 from trivium.agents.search.recipe import NANO
 from trivium.agents.search.teacher import Imperfection
 from trivium.policy import Renderer, Scripted
 from trivium.tasks.proof import says
 from trivium.trace import Episode, Task
-
-NOTHING_WRONG = replace(Imperfection.none(), two_calls=0.0)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +30,7 @@ def live(pages: Pages, tasks: list[Task], faults: Imperfection) -> list[Episode]
 
 @pytest.fixture(scope="module")
 def perfect(pages) -> list[Episode]:
-    return live(pages, pages.heldout[:24], NOTHING_WRONG)
+    return live(pages, pages.heldout[:24], PERFECT)
 
 
 def test_a_search_shows_first_lines_and_a_page_opened_its_others(perfect):
@@ -52,6 +49,16 @@ def test_the_perfect_script_opens_what_it_must_and_no_more(pages, perfect):
         hidden = sum(not (says(line, x["subject"]) and says(line, x["object"])) for line, x in zip(begins, chain, strict=True))
         scores = asyncio.run(judge(pages.parts.judge)(episode))
         assert scores["reads"] == hidden and scores["f1"] == 1.0 and scores["answer_found"]
+
+
+def test_the_window_holds_no_four_hops_without_pruning(pages):
+    """Pages, unlike passages, cannot be made to fit by asking for fewer of them: each hop's has to be opened."""
+    tasks = [task for task in pages.heldout if task.truth["hops"] == 4][:12]
+    found = {}
+    for prune in (1.0, 0.0):
+        episodes = live(pages, tasks, replace(PERFECT, prune=prune))
+        found[prune] = [asyncio.run(judge(pages.parts.judge)(episode))["answer_found"] for episode in episodes]
+    assert sum(found[1.0]) == len(tasks) and sum(found[0.0]) < len(tasks)
 
 
 def test_the_teacher_forgets_and_so_reads_less(pages, perfect):
