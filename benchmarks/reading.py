@@ -9,7 +9,7 @@ search does. That line states what a hop needs in about a quarter of the hops; f
 warm-up's teacher forgets the last hop in six of ten episodes, so that RL has a reason to try harder. Questions, reward,
 algorithm and all numbers of training are the search agent's recipe, which says nothing about reading. Held-out questions are
 about worlds of other names. RL is also measured with its prunes refused, and the perfect script without the tool: what pruning
-is worth where a search that returns less would not make room.
+is worth where what fills the window are pages that had to be opened.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from msgspec import Meta
 
 from trivium import SFT, Corpus, Engine, Harness, Learner, Limits, Network, Sampling, ToolError, Window, tool
 from trivium.agents.search import SearchReward, search_tools
-from trivium.agents.search.measured import effort, refusing
+from trivium.agents.search.measured import Speaker, effort, refusing
 from trivium.agents.search.recipe import HOPS, NANO, Parts, Search
 from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.agents.search.tools import BRIEF
@@ -55,7 +55,12 @@ DESIGN = {"window": asdict(WINDOW), "results": RESULTS, "turns": TURNS, "faults"
 
 EFFORT = ("searches", "reads", "turns")
 MEASURES = (*EFFORT, "calls_per_turn", "prune_rate", "reward", "f1", "output_recall", "answer_found", "finished")
-SPEAKERS = ("sft", "sft_greedy", "rl", "rl_greedy", "rl_greedy_no_prune", "expert", "expert_no_prune")
+SPEAKERS = (
+    Speaker("sft", "sft"), Speaker("sft_greedy", "sft", greedy=True),
+    Speaker("rl", "rl"), Speaker("rl_greedy", "rl", greedy=True),
+    Speaker("rl_greedy_no_prune", "rl", greedy=True, pruning=False),
+    Speaker("expert", "expert"), Speaker("expert_no_prune", "expert", pruning=False),
+)  # fmt: skip
 
 
 # --- the agent: a search shows how pages begin
@@ -164,19 +169,18 @@ async def measure(pages: Pages, seed: int, folder: Path) -> None:
     """What each of SPEAKERS does with all held-out questions; one that `folder` has already is not asked again."""
     kept = folder / "found.json"
     found: dict = read_json(kept) if kept.exists() else {"hops": {task.id: task.truth["hops"] for task in pages.heldout}}
-    for name in (name for name in SPEAKERS if name not in found):
-        who = name.removesuffix("_no_prune")
-        harness = pages.harness if who == name else refusing(pages.harness)
-        if who == "expert":
-            script = pages.script(pages.heldout, replace(PERFECT, prune=float(who == name)), seed)
+    for speaker in (speaker for speaker in SPEAKERS if speaker.name not in found):
+        if speaker.stage == "expert":
+            script = pages.script(pages.heldout, replace(PERFECT, prune=float(speaker.pruning)), seed)
             policy: Policy = Scripted(script, pages.parts.renderer, name="expert")
         else:
-            policy = Engine(Network.load(folder / who.removesuffix("_greedy")), slots=SLOTS, context=WINDOW.budget)
-        how = replace(ASKED, temperature=0.0) if who.endswith("greedy") else ASKED
-        judged = judge(pages.parts.judge)
-        result, _ = await evaluate(harness, pages.heldout, policy, judged, sampling=how, seed=seed, prefix=name)
-        print(f"seed {seed} measured {name}", flush=True)
-        write_json(kept, found := found | {name: asdict(result)})
+            policy = Engine(Network.load(folder / speaker.stage), slots=SLOTS, context=WINDOW.budget)
+        result, _ = await evaluate(
+            pages.harness if speaker.pruning else refusing(pages.harness), pages.heldout, policy, judge(pages.parts.judge),
+            sampling=replace(ASKED, temperature=0.0) if speaker.greedy else ASKED, seed=seed, prefix=speaker.name,
+        )  # fmt: skip
+        print(f"seed {seed} measured {speaker.name}", flush=True)
+        write_json(kept, found := found | {speaker.name: asdict(result)})
 
 
 async def warm_up(pages: Pages, seed: int, folder: Path) -> None:
@@ -215,7 +219,7 @@ def summary(runs: Sequence[dict]) -> dict:
     pruning is worth; [mean, low, high]."""
     found: dict = {}
     for hops in (*HOPS, 0):
-        pooled = {name: of_hops(runs, name, hops) for name in SPEAKERS}
+        pooled = {speaker.name: of_hops(runs, speaker.name, hops) for speaker in SPEAKERS}
         for name, pool in pooled.items():
             found.setdefault(name, {})[str(hops or "all")] = {m: list(pool.interval(m)) for m in MEASURES}
         for how in ("", "_greedy"):
