@@ -7,8 +7,11 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
 
 from bases.nano import data, probe
+from bases.nano.pages import Shelf, walk
+from trivium.agents.search.recipe import READER
 from trivium.tasks import names
 
 FOLDER = Path(__file__).parents[1] / "src" / "trivium" / "assets" / "nano"
@@ -23,7 +26,6 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def model():
-    import torch
     from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(1)
@@ -87,6 +89,35 @@ def test_skill_on_held_out_names(model, skill, floor):
 
     measured = probe.measure(model, Tokenizer.from_file(str(FOLDER / "tokenizer.json")), probe.probes(30)[skill])
     assert measured.greedy >= floor
+
+
+def test_the_base_that_reads_has_the_same_words_and_knows_pages_by_what_they_say():
+    from tokenizers import Tokenizer
+    from transformers import AutoModelForCausalLM
+
+    assert (READER / "tokenizer.json").read_bytes() == (FOLDER / "tokenizer.json").read_bytes()
+    reader = AutoModelForCausalLM.from_pretrained(READER, dtype=torch.float32)
+    read = Tokenizer.from_file(str(READER / "tokenizer.json"))
+    assert probe.measure(reader, read, probe.probes(30)["pages4"]).greedy >= 0.6
+    assert probe.measure(reader, read, probe.probes(30)["query"]).greedy >= 0.9
+
+
+def test_a_question_s_pages_are_in_view_among_others_that_fit_it_less():
+    shelf, rng = Shelf(3, "heldout", 60), random.Random(0)
+    assert {len(gold) for _, gold in shelf.asked} == {1, 2}
+    for question, gold in rng.sample(shelf.asked, 40):
+        lines = shelf.lines(rng, question, gold, 4)
+        assert sorted(line.text for line in lines if line.gold) == sorted(shelf.text[doc] for doc in gold)
+        assert 2 <= len(lines) <= 4 and len({line.text for line in lines}) == len(lines)
+
+
+def test_a_walk_over_pages_ends_with_the_handles_of_those_that_answer():
+    shelf, rng = Shelf(3, "heldout", 60), random.Random(0)
+    for question, gold in rng.sample(shelf.asked, 40):
+        lines = shelf.lines(rng, question, gold, 4)
+        pieces = walk(rng, question, lines, prunes=0.0)
+        handles = {piece.handles[0]: piece.line.gold for piece in pieces if piece.line}
+        assert len(handles) == len(lines) and list(pieces[-1].handles) == [h for h, right in handles.items() if right]
 
 
 def test_calls_sampled_at_temperature_one_parse(model, tokenizer):

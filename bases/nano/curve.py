@@ -6,7 +6,7 @@ import argparse
 import json
 from pathlib import Path
 
-SKILLS = ("query", "query2", "rec4", "rec8", "answer1", "hop4", "answer2", "keep4")
+SKILLS = ("query", "query2", "rec4", "rec8", "answer1", "hop4", "answer2", "keep4", "pages4")
 
 
 def table(lines: list[dict]) -> str:

@@ -255,13 +255,17 @@ def drill(rng: random.Random, vocab: tuple[int, int], length: int) -> Example:
     return Example(ids, weights, [])
 
 
-def library_texts() -> list[str]:
-    """Python's own documentation topics and the sources of its standard library (no tests, no third parties)."""
+def library_files() -> list[Path]:
+    """The sources of Python's standard library: no tests, no third parties."""
     root = Path(sysconfig.get_paths()["stdlib"])
     skip = ("site-packages", "test", "idlelib", "lib2to3", "encodings", "pydoc_data", "turtledemo")
-    files = [f for f in sorted(root.rglob("*.py")) if not any(s in str(f.relative_to(root)) for s in skip)]
+    return [f for f in sorted(root.rglob("*.py")) if not any(s in str(f.relative_to(root)) for s in skip)]
+
+
+def library_texts() -> list[str]:
+    """Python's own documentation topics and the sources of its standard library."""
     topics = [text for _, text in sorted(pydoc_data.topics.topics.items())]
-    return topics + [f.read_text(encoding="utf-8", errors="ignore") for f in files]
+    return topics + [f.read_text(encoding="utf-8", errors="ignore") for f in library_files()]
 
 
 def encode(tokenizer, batch: list[list[Piece]]) -> list[Example]:

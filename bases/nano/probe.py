@@ -10,12 +10,14 @@ import argparse
 import random
 import re
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
 from bases.nano import data
+from bases.nano.pages import Shelf, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ def probes(count: int, seed: int = 1) -> dict[str, Probe]:
     hop4     the whole second search, the name being only in one of 4 lines
     answer2  the whole answer of a two-hop question over two responses of 4 lines; answer3 of three, from handle 5 on
     keep4    the whole keep list after the first of two searches, when the window is said to be half full
+    pages4   the whole answer to a question over four pages, one or two of which are right
     """
     library = data.Library(random.Random(seed), "heldout", 600)
     one, two = library.questions(1, count), library.questions(2, count)
@@ -65,7 +68,16 @@ def probes(count: int, seed: int = 1) -> dict[str, Probe]:
         "answer2": Probe(both, 2),
         "answer3": Probe(three, 3),
         "keep4": Probe(pruned, 1),
+        "pages4": Probe(reading(count), -1),
     }
+
+
+@cache
+def reading(count: int) -> list[list[data.Piece]]:
+    """`count` walks over four pages under held-out names, by questions of every kind."""
+    shelf, rng = Shelf(1, "heldout", 400), random.Random(1)
+    asked = rng.sample(shelf.asked, count)
+    return [walk(rng, question, shelf.lines(rng, question, gold, 4), prunes=0.0) for question, gold in asked]
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Make the nano base from nothing: `python -m bases.nano.train --out FOLDER`.
+"""Make the nano base from nothing, `python -m bases.nano.train --out FOLDER`, or with `--reading` from it one that reads pages.
 
 One process, one thread, bfloat16 autocast. Muon on the matrices, AdamW on embeddings and gains. The curriculum follows the
 step number alone. Killed, it resumes from the last report (`--every` steps) with fresh draws from (seed, step).
@@ -19,9 +19,12 @@ from pathlib import Path
 import torch
 from tokenizers import Tokenizer
 from torch.nn import functional as F
+from transformers import Qwen3ForCausalLM
 
 from bases.nano import data, model, probe, tokenizer
 from bases.nano.muon import Muon
+from bases.nano.pages import Shelf
+from trivium.agents.search.recipe import NANO
 
 MICRO_TOKENS = 2048
 MICROS = 2
@@ -34,10 +37,14 @@ EARLY = {"drill": 0.08, "text": 0.08, "names": 0.06, "told": 0.04, "query1": 0.1
 MIDDLE = EARLY | {"walk1": 0.3, "walk2": 0.2}
 LATE = EARLY | {"walk1": 0.14, "walk2": 0.26, "walk3": 0.14, "walk4": 0.05, "query3": 0.08}
 """Shares of examples by task: first one hop, then two, then the plan of several, which takes longest."""
+READING = {"pages": 1.6} | {name: share for name, share in LATE.items() if name not in ("drill", "text")}
+"""Mostly pages, and the rest so that nothing is forgotten."""
 
 
-def mixture(progress: float) -> dict[str, float]:
+def mixture(progress: float, reading: bool = False) -> dict[str, float]:
     """Task -> relative share of examples, at `progress` in [0, 1); the first 2% mostly drill."""
+    if reading:
+        return READING
     if progress < 0.02:
         return EARLY | {"drill": 0.8}
     return EARLY if progress < 0.05 else MIDDLE if progress < 0.3 else LATE
@@ -46,6 +53,11 @@ def mixture(progress: float) -> dict[str, float]:
 def widest(progress: float) -> int:
     """The most results per search at `progress`."""
     return 4 if progress < 0.2 else 6 if progress < 0.35 else 8
+
+
+def pages_in_view(progress: float) -> int:
+    """The most pages of a question at `progress`."""
+    return 3 if progress < 0.1 else 4 if progress < 0.25 else 6
 
 
 def examples(rng: random.Random, counts: Counter, progress: float) -> list[list[data.Piece]]:
@@ -63,15 +75,17 @@ def examples(rng: random.Random, counts: Counter, progress: float) -> list[list[
     return made
 
 
-def micro_batches(tok: Tokenizer, seed: int, step: int, texts: Iterator[data.Example], progress: float) -> list:
-    """`MICROS` groups of examples of like length, each about `MICRO_TOKENS` tokens; drawn from (seed, step)."""
+def micro_batches(tok: Tokenizer, seed: int, step: int, streams: dict[str, Iterator[data.Example]], progress: float) -> list:
+    """`MICROS` groups of examples of like length, each about `MICRO_TOKENS` tokens; drawn from (seed, step), and from
+    `streams` by the name of their task."""
     rng = random.Random(seed * 1_000_003 + step)
-    shares = mixture(progress)
+    shares = mixture(progress, "pages" in streams)
     counts = Counter(rng.choices(list(shares), list(shares.values()), k=64))
-    pool = data.encode(tok, examples(rng, counts, progress))
+    pool = data.encode(tok, examples(rng, counts, 1.0 if "pages" in streams else progress))
     length = rng.choice((48, 64, 96))
     pool += [data.drill(rng, _drill_vocab(rng), length) for _ in range(counts["drill"])]
-    pool += list(itertools.islice(texts, counts["text"]))
+    for name, stream in streams.items():
+        pool += itertools.islice(stream, counts[name])
     pool.sort(key=lambda e: len(e.ids))
     groups: list[list[data.Example]] = [[]]
     for example in pool:
@@ -184,8 +198,11 @@ class Trainer:
     def __init__(self, args: argparse.Namespace) -> None:
         self.args, self.out = args, Path(args.out)
         self.out.mkdir(parents=True, exist_ok=True)
-        self.tok = Tokenizer.from_file(args.tokenizer) if args.tokenizer else tokenizer.train()
+        frozen = args.tokenizer or (NANO / "tokenizer.json" if args.reading else "")
+        self.tok = Tokenizer.from_file(str(frozen)) if frozen else tokenizer.train()
         self.net = model.build(model.config(args.hidden, args.layers, args.ffn), args.seed, not args.plain_init)
+        if args.reading:
+            self.net.load_state_dict(Qwen3ForCausalLM.from_pretrained(NANO, dtype=torch.float32).state_dict())
         self.probes, self.seen = LineProbes(args.hidden), {}
         self.net.model.layers[-2].register_forward_hook(lambda module, inputs, out: self.seen.update(h=out))
         named = list(self.net.named_parameters())
@@ -210,11 +227,23 @@ class Trainer:
                 optimizer.load_state_dict(state)
             self.done, self.spent, self.tokens = kept["step"], kept["spent"], kept["tokens"]
 
-    def step(self, texts: Iterator[data.Example]) -> None:
+    @property
+    def progress(self) -> float:
+        return self.done / self.args.steps
+
+    def streams(self) -> dict[str, Iterator[data.Example]]:
+        """Endless examples by task, those that no world is needed for."""
+        rng = random.Random(self.args.seed + self.done)
+        if not self.args.reading:
+            return {"text": data.text_windows(self.tok, rng, 192)}
+        walks = Shelf(self.args.seed, "train").examples(rng, lambda: pages_in_view(self.progress))
+        return {"pages": (data.encode(self.tok, [walk])[0] for walk in walks)}
+
+    def step(self, streams: dict[str, Iterator[data.Example]]) -> None:
         """One update from `MICROS` micro-batches."""
         rng = random.Random(self.args.seed * 7_919 + self.done)
         while len(self.queue) < MICROS:
-            self.queue += micro_batches(self.tok, self.args.seed, self.done, texts, self.done / self.args.steps)
+            self.queue += micro_batches(self.tok, self.args.seed, self.done, streams, self.progress)
         for _ in range(MICROS):
             group = self.queue.pop()
             parts = losses(self.net, self.probes, self.seen, group, rng)
@@ -224,7 +253,7 @@ class Trainer:
                 if value := part.item():
                     self.running[name] = 0.98 * self.running.get(name, value) + 0.02 * value
         torch.nn.utils.clip_grad_norm_(itertools.chain(self.net.parameters(), self.probes.parameters()), 1.0)
-        muon = self.args.muon * gentle(self.done)
+        muon = self.args.muon * (1 if self.args.reading else gentle(self.done))
         for optimizer, lr in zip(self.optimizers, (muon, self.args.adam), strict=True):
             for group in optimizer.param_groups:
                 group["lr"] = lr * rate(self.done, self.args.steps)
@@ -257,10 +286,10 @@ def run(args: argparse.Namespace) -> None:
     torch.set_num_threads(1)
     trainer = Trainer(args)
     trainer.restore()
-    texts = data.text_windows(trainer.tok, random.Random(args.seed + trainer.done), 192)
+    streams = trainer.streams()
     begun = time.process_time()
     while trainer.done < args.steps:
-        trainer.step(texts)
+        trainer.step(streams)
         if trainer.done % args.every == 0 or trainer.done == args.steps:
             trainer.report(time.process_time() - begun)
 
@@ -277,6 +306,7 @@ def main() -> None:
     p.add_argument("--ffn", type=int, default=384)
     p.add_argument("--muon", type=float, default=0.008)
     p.add_argument("--adam", type=float, default=0.0015)
+    p.add_argument("--reading", action="store_true", help="go on from the shipped base, with pages to read")
     p.add_argument("--plain-init", action="store_true", help="start from random attention (for comparison)")
     run(p.parse_args())
 

@@ -11,7 +11,7 @@ from typing import get_args, get_type_hints
 import pytest
 import torch
 
-from trivium.agents.search.recipe import Parts, Search, limits_in
+from trivium.agents.search.recipe import NANO, READER, Parts, Search, limits_in
 from trivium.agents.search.reward import SearchReward
 from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.agents.search.train import check
@@ -67,9 +67,11 @@ def test_a_name_that_nothing_has_is_refused(tmp_path, field):
         check(replace(Search(out=str(tmp_path / "run")), **{field: "prunning"}))
 
 
-def test_on_real_passages_beta_is_2_from_the_start_and_late_turns_cost():
+def test_on_real_passages_late_turns_cost_and_the_base_reads():
     made = Parts(Search(corpus="somewhere", steps=4))
-    assert [made.scorer(0), made.scorer(3), made.judge] == [priced(made, beta=2.0, turns=10, effort=0.0)] * 3
+    assert made.scorer(0) == priced(made, beta=4.0, turns=10, effort=0.0)
+    assert made.scorer(3) == made.judge == priced(made, beta=2.0, turns=10, effort=0.0)
+    assert (made.model, Parts(Search()).model, Parts(Search(model="mine")).model) == (str(READER), str(NANO), "mine")
     assert (made.recipe.results, Search().results) == (2, 6)
 
 
@@ -140,13 +142,13 @@ def passages(tmp_path) -> str:
 
 
 @pytest.mark.parametrize("warmup", [1, 200])
-def test_on_passages_three_of_four_questions_of_rl_are_two_hops_that_the_corpus_asks_of_itself(passages, warmup):
+def test_on_passages_every_other_question_of_rl_is_one_of_two_hops_that_the_corpus_asks_of_itself(passages, warmup):
     asked = Parts(Search(corpus=passages, warmup=warmup, steps=6, groups=8)).rl_tasks[:48]
-    assert [task.id.startswith("cloze/") for task in asked] == [False, True, True, True] * 12
+    assert [task.id.startswith("cloze/") for task in asked] == [False, True] * 24
     assert all(len(task.truth["gold"]) == 2 for task in asked)
     for step in range(6):
         assert len({task.id for task in asked[8 * step :][:8]}) == 8
-    assert len({task.id for task in asked[::4]}) > 9
+    assert len({task.id for task in asked[::2]}) > 9
 
 
 def test_few_sentences_of_two_hops_do_not_come_twice_in_a_step(passages):

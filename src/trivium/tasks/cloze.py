@@ -27,7 +27,7 @@ _ASKS = ("What", "Which", "Who or what")
 
 
 @dataclass(frozen=True, slots=True)
-class _Sentence:
+class Sentence:
     """A sentence of document `doc`; `link` is another document that it names, or -1."""
 
     text: str
@@ -47,16 +47,17 @@ def cloze_tasks(documents: Sequence[Document], count: int, seed: int = 0) -> lis
     and `sentence`, by which two questions that ask for one thing are known. Raises InputError where the documents have no
     titles or no sentence of a fitting length.
     """
-    sentences = _sentences(documents)
+    found = sentences(documents)
     rng = random.Random(f"cloze {seed}")
-    kinds = [rng.sample(kind, len(kind)) for hops in (1, 2) if (kind := [s for s in sentences if (s.link >= 0) == (hops == 2)])]
+    kinds = [rng.sample(kind, len(kind)) for hops in (1, 2) if (kind := [s for s in found if (s.link >= 0) == (hops == 2)])]
     if not kinds:
         raise InputError("training on passages needs documents with a title and a sentence of 8 to 28 words: here is none")
     picked = [kinds[n % len(kinds)][n // len(kinds) % len(kinds[n % len(kinds)])] for n in range(count)]
     return [_task(number, sentence, documents, rng) for number, sentence in enumerate(picked)]
 
 
-def _sentences(documents: Sequence[Document]) -> list[_Sentence]:
+def sentences(documents: Sequence[Document]) -> list[Sentence]:
+    """Those of a fitting length, in order."""
     pages, found = _pages(documents), []
     for number, document in enumerate(documents):
         own = plain(document.title)
@@ -65,7 +66,7 @@ def _sentences(documents: Sequence[Document]) -> list[_Sentence]:
                 others = text.replace(own, "\0" * len(own))  # a page's own name, or a part of it, names no other page
                 link = _link(others, number, pages)
                 hides = link >= 0 and _hides(text, own, plain(documents[link].title))
-                found.append(_Sentence(text, number, link if hides else -1))
+                found.append(Sentence(text, number, link if hides else -1))
     return found
 
 
@@ -98,7 +99,7 @@ def _link(text: str, number: int, pages: dict[str, int]) -> int:
     return -1
 
 
-def _task(number: int, sentence: _Sentence, documents: Sequence[Document], rng: random.Random) -> Task:
+def _task(number: int, sentence: Sentence, documents: Sequence[Document], rng: random.Random) -> Task:
     page, text = documents[sentence.doc], sentence.text.strip().rstrip(".!?")
     gold, answer = [page.id], ""
     if sentence.link >= 0:

@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,15 +32,13 @@ from trivium.train import CISPO, TABLE, Algorithm
 
 NANO = Path(__file__).parents[2] / "assets" / "nano"
 """The nano base that the package carries."""
+READER = NANO.with_name("nano-reader")
+"""The same after it has learned to read pages, for passages that people wrote."""
 
 HOPS = (1, 2, 3, 4)
 TRAIN_WORLDS, HELDOUT_WORLDS, WORLD_SIZE = 24, 4, 450
 """Generated worlds of 450 passages each. With one world of 600 a warm-up of 60 steps learned its names by heart: trajectory
 recall in a held-out world fell from 0.43 to 0.08 (docs/log.md)."""
-
-LINKED = 3
-"""Questions that the corpus asks of itself, for each that a person asked, in RL on passages: of the latter few need what a
-second search finds (docs/log.md)."""
 
 EPSILON, EPSILON_ON_PASSAGES = 0.5, 0.1
 """Added to the std of a group's rewards (not published: reports.md 8). With 1e-6 a group whose members all found the answer and
@@ -66,7 +63,7 @@ class Search:
     out: str = "runs/search"
     """the run's folder"""
     model: str = "nano"
-    """a model folder, or a name in the local Hugging Face cache; nano is the base in the package"""
+    """a model folder, or a name in the local Hugging Face cache; nano: the base in the package, with --corpus one that reads"""
     corpus: str = ""
     """a folder in the BEIR layout with qrels/train.tsv and qrels/test.tsv; default: generated worlds"""
     seed: int = 0
@@ -182,7 +179,7 @@ class Parts:
 
     @cached_property
     def model(self) -> str:
-        return str(NANO) if self.recipe.model == "nano" else self.recipe.model
+        return str(READER if self.real else NANO) if self.recipe.model == "nano" else self.recipe.model
 
     def network(self) -> Network:
         """The network that training begins with, made anew."""
@@ -267,14 +264,15 @@ class Parts:
 
     @cached_property
     def rl_tasks(self) -> list[Task]:
-        """The questions of RL in order; on passages LINKED of two hops that the corpus asks of itself after each other one."""
+        """The questions of RL in order; on passages one of two hops that the corpus asks of itself after each that a person
+        asked, of which few need what a second search finds. With three after each a policy that reads came to trust two
+        documents where people's questions need three (docs/log.md)."""
         half = self.recipe.groups * self.recipe.steps // 2
-        linked = self._linked(2 * half * LINKED // (1 + LINKED)) if self.real else []
+        linked = self._linked(half) if self.real else []
         if len(linked) < self.recipe.groups:  # they would come twice in a step
             return self._phases(half)
-        asked = self._phases(half // (1 + LINKED) + 1)
-        more = iter(_cycle(linked, LINKED * len(asked)))
-        return [task for one in asked for task in (one, *islice(more, LINKED))]
+        asked = self._phases(half // 2 + 1)
+        return [task for pair in zip(asked, _cycle(linked, len(asked)), strict=True) for task in pair]
 
     def _phases(self, half: int) -> list[Task]:
         """`half` of the first phase (reports.md 3.6), `half` and a step's more of the second."""
@@ -299,11 +297,10 @@ class Parts:
         return Sampling(temperature=1.0, max_tokens=self.window.reply)
 
     def scorer(self, step: int) -> SearchReward:
-        """β anneals from 4 to 2 on a line over RL (the shape is ours: reports.md 3.6 gives the ends). On real passages, of
-        which a small model cannot tell what is gold, it is 2 from the start: at 4 answers grow until F1 falls (docs/log.md)."""
-        beta = 2.0 if self.real else 4 - 2 * min(1.0, step / max(1, self.recipe.steps - 1))
+        """β anneals from 4 to 2 on a line over RL (the shape is ours: reports.md 3.6 gives the ends)."""
+        beta = 4 - 2 * min(1.0, step / max(1, self.recipe.steps - 1))
         less = {"trajectory": {"trajectory": 0.0}, "answer": {"answer": 0.0}, "penalty": {"pruning": 0.0}}
-        less |= {"recall": {"beta": 0.5}, "effort": {"effort": 0.0}, "curriculum": {"beta": 2.0 if self.real else 4.0}}
+        less |= {"recall": {"beta": 0.5}, "effort": {"effort": 0.0}, "curriculum": {"beta": 4.0}}
         return replace(self._reward(beta, self.real), **less.get(self.recipe.without, {}))
 
     @property
