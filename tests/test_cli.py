@@ -272,7 +272,6 @@ def refused(capsys, why: str, *words: str | Path) -> None:
         ("train search --corpus nowhere --sft-steps 0 --warmup 9", "--warmup would change nothing"),
         ("eval search nowhere --greedy --seed 3", "--seed would change nothing"),
         ("train search --sft-steps 0 --teacher http://x/v1#m", "--teacher would change nothing"),
-        ("train search --corpus nowhere --without curriculum", "--without curriculum would change nothing: on passages"),
         ("train search --cap nan", "--cap must be at least 1, not nan"),
         ("train search --cap inf", "--cap must be at least 1, not inf"),
         ("train search --warmup 1 --groups 1 --steps 1 --workers 1 --skew 0.75", "there are no tasks to attempt"),

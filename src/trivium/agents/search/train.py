@@ -45,7 +45,6 @@ _VAIN: tuple[tuple[str, Callable[[Search], bool], str], ...] = (
     ),
     ("teacher", lambda r: bool(r.teacher) and not r.sft_steps, "--sft-steps 0 has no warm-up"),
     ("without effort", lambda r: r.without == "effort" and bool(r.corpus), "on passages it has no price"),
-    ("without curriculum", lambda r: r.without == "curriculum" and bool(r.corpus), "on passages β is 2 from the start"),
     (
         "without blunders", lambda r: r.without == "blunders" and bool(r.corpus or r.teacher),
         "only the scripted teacher of generated worlds makes them",
