@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from trivium.harness import Window
 from trivium.tasks.names import KINDS, Split
 from trivium.tasks.names import name as any_name
 from trivium.tasks.world import World, query_for
@@ -162,7 +163,7 @@ def usage_line(rng: random.Random, full: bool) -> str:
     """The harness's usage line, past half of the window or not."""
     limit = rng.choice((384, 448, 512, 640))
     used = rng.randrange(limit // 2 + 1, limit) if full else rng.randrange(80, limit // 2 + 1)
-    return f"[Token usage: {used}/{limit}]" + (" Prune or answer." if full else "")
+    return Window(limit).usage(used)
 
 
 def trajectory(

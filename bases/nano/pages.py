@@ -17,6 +17,7 @@ from itertools import cycle, islice
 from bases.nano.data import Line, Piece, act, keep_call, library_files, line_pieces, response, search_call
 from trivium.agents.search.tools import BRIEF, QUOTES
 from trivium.corpus import Corpus, Document
+from trivium.harness import Window
 from trivium.tasks.cloze import cloze_tasks, sentences
 from trivium.tasks.names import KINDS, Split
 from trivium.tasks.names import name as any_name
@@ -160,4 +161,4 @@ def _usage(rng: random.Random, full: bool) -> str:
     """The usage line in a window of passages, past half of it or not."""
     limit = rng.choice((700, 900, 1280, 2048))
     used = rng.randrange(limit // 2 + 1, limit) if full else rng.randrange(limit // 4, limit // 2 + 1)
-    return f"[Token usage: {used:,}/{limit:,}]" + (" Prune or answer." if full else "")
+    return Window(limit).usage(used)

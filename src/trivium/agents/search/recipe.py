@@ -265,8 +265,7 @@ class Parts:
     @cached_property
     def rl_tasks(self) -> list[Task]:
         """The questions of RL in order; on passages one of two hops that the corpus asks of itself after each that a person
-        asked, of which few need what a second search finds. With three after each a policy that reads came to trust two
-        documents where people's questions need three (docs/log.md)."""
+        asked, of which few need what a second search finds (docs/log.md)."""
         half = self.recipe.groups * self.recipe.steps // 2
         linked = self._linked(half) if self.real else []
         if len(linked) < self.recipe.groups:  # they would come twice in a step
