@@ -70,7 +70,8 @@ def test_a_name_that_nothing_has_is_refused(tmp_path, field):
 def test_on_real_passages_late_turns_cost_and_the_base_reads():
     made = Parts(Search(corpus="somewhere", steps=4))
     assert made.scorer(0) == priced(made, beta=4.0, turns=10, effort=0.0)
-    assert made.scorer(3) == made.judge == priced(made, beta=2.0, turns=10, effort=0.0)
+    assert made.scorer(3) == priced(made, beta=3.0, turns=10, effort=0.0)
+    assert made.judge == priced(made, beta=2.0, turns=10, effort=0.0)
     assert (made.model, Parts(Search()).model, Parts(Search(model="mine")).model) == (str(READER), str(NANO), "mine")
     assert (made.recipe.results, Search().results) == (2, 6)
 
@@ -141,8 +142,16 @@ def passages(tmp_path) -> str:
     return str(tmp_path)
 
 
+def test_on_passages_the_corpus_asks_every_other_question_of_the_first_half_of_rl(passages):
+    asked = Parts(Search(corpus=passages, warmup=1, steps=12, groups=4)).rl_tasks
+    assert [task.id.startswith("cloze/") for task in asked[:48]] == [False, True] * 12 + [False] * 24
+    people = [task.id for task in (*asked[:24:2], *asked[24:48])]
+    assert len(set(people[:18])) == len(set(people[18:])) == 6, "each phase has half of them"
+    assert all(len({task.id for task in asked[4 * step :][:4]}) == 4 for step in range(12))
+
+
 @pytest.mark.parametrize("warmup", [1, 200])
-def test_on_passages_every_other_question_of_rl_is_one_of_two_hops_that_the_corpus_asks_of_itself(passages, warmup):
+def test_of_few_questions_by_people_none_comes_twice_in_a_step(passages, warmup):
     asked = Parts(Search(corpus=passages, warmup=warmup, steps=6, groups=8)).rl_tasks[:48]
     assert [task.id.startswith("cloze/") for task in asked] == [False, True] * 24
     assert all(len(task.truth["gold"]) == 2 for task in asked)

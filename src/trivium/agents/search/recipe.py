@@ -264,14 +264,17 @@ class Parts:
 
     @cached_property
     def rl_tasks(self) -> list[Task]:
-        """The questions of RL in order; on passages one of two hops that the corpus asks of itself after each that a person
-        asked, of which few need what a second search finds (docs/log.md)."""
-        half = self.recipe.groups * self.recipe.steps // 2
-        linked = self._linked(half) if self.real else []
-        if len(linked) < self.recipe.groups:  # they would come twice in a step
-            return self._phases(half)
-        asked = self._phases(half // 2 + 1)
-        return [task for pair in zip(asked, _cycle(linked, len(asked)), strict=True) for task in pair]
+        """The questions of RL in order. On passages, after each that a person asked, one of two hops that the corpus asks of
+        itself: few of people's need what a second search finds. Not so in the second half, since two documents are always
+        enough for those, and a third, which people's questions need, was unlearned (docs/log.md)."""
+        groups, total = self.recipe.groups, self.recipe.groups * self.recipe.steps
+        linked = self._linked(total // 2) if self.real else []
+        if len(linked) < groups:  # they would come twice in a step
+            return self._phases(total // 2)
+        mixed = total // 2 if len(self.train_tasks) >= 2 * groups else total  # by themselves they would
+        asked = self._phases((total - mixed // 2 + 1) // 2)
+        pairs = zip(asked[: mixed // 2], _cycle(linked, mixed // 2), strict=True)
+        return [*(task for pair in pairs for task in pair), *asked[mixed // 2 :]]
 
     def _phases(self, half: int) -> list[Task]:
         """`half` of the first phase (reports.md 3.6), `half` and a step's more of the second."""
@@ -296,15 +299,16 @@ class Parts:
         return Sampling(temperature=1.0, max_tokens=self.window.reply)
 
     def scorer(self, step: int) -> SearchReward:
-        """β anneals from 4 to 2 on a line over RL (the shape is ours: reports.md 3.6 gives the ends)."""
-        beta = 4 - 2 * min(1.0, step / max(1, self.recipe.steps - 1))
+        """β anneals on a line over RL, from 4 to 2 (the shape is ours: reports.md 3.6 gives the ends), and on passages, where
+        at 2 two runs of three came to two documents and left a third that pays, to 3 (docs/log.md)."""
+        beta = 4 - (1 if self.real else 2) * min(1.0, step / max(1, self.recipe.steps - 1))
         less = {"trajectory": {"trajectory": 0.0}, "answer": {"answer": 0.0}, "penalty": {"pruning": 0.0}}
         less |= {"recall": {"beta": 0.5}, "effort": {"effort": 0.0}, "curriculum": {"beta": 4.0}}
         return replace(self._reward(beta, self.real), **less.get(self.recipe.without, {}))
 
     @property
     def judge(self) -> SearchReward:
-        """What held-out episodes are judged by: the whole reward as RL ends with it, whatever was left out in training."""
+        """What held-out episodes are judged by: the whole reward with the report's last β, whatever training had."""
         return self.judge_on(self.real)
 
     def judge_on(self, real: bool) -> SearchReward:
