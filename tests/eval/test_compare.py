@@ -316,3 +316,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path, runs):
     with pytest.raises(InputError, match="keeps no model-sft"):
         compare([str(twin)], SUITE, 1, False, 1, quiet)
     assert not (twin / "compare.db").exists(), "it is told before anything is attempted"
+    moved = run(tmp_path / "moved", model="runs/whole/model-sft", sft_steps=0)
+    with pytest.raises(InputError, match="moved began with runs/whole/model-sft, which is not here"):
+        compare([str(moved)], SUITE, 1, False, 1, quiet)
+    assert not (moved / "compare.db").exists()

@@ -147,6 +147,8 @@ class Measured:
         folder = self._folder(stage)
         if stage != "base" and not Path(folder).is_dir():
             raise InputError(f"{self.run.folder} keeps no {Path(folder).name}: an older Trivium trained it, train it again")
+        if stage == "base" and Path(folder).name == "model-sft" and not Path(folder).is_dir():
+            raise InputError(f"{self.run.folder} began with {folder}, which is not here: go to where it was trained from")
         return folder
 
     def _folder(self, stage: str) -> str:
