@@ -299,9 +299,10 @@ class Parts:
         return Sampling(temperature=1.0, max_tokens=self.window.reply)
 
     def scorer(self, step: int) -> SearchReward:
-        """β anneals on a line over RL, from 4 to 2 (the shape is ours: reports.md 3.6 gives the ends), and on passages, where
-        at 2 two runs of three came to two documents and left a third that pays, to 3 (docs/log.md)."""
-        beta = 4 - (1 if self.real else 2) * min(1.0, step / max(1, self.recipe.steps - 1))
+        """β anneals from 4 to 2 on a line over RL (the shape is ours: reports.md 3.6 gives the ends). On passages it stays at 4
+        for the first half, in which the corpus asks too, and ends at 3: at 2 a third document is unlearned (docs/log.md)."""
+        done = min(1.0, step / max(1, self.recipe.steps - 1))
+        beta = 4 - max(0.0, 2 * done - 1) if self.real else 4 - 2 * done
         less = {"trajectory": {"trajectory": 0.0}, "answer": {"answer": 0.0}, "penalty": {"pruning": 0.0}}
         less |= {"recall": {"beta": 0.5}, "effort": {"effort": 0.0}, "curriculum": {"beta": 4.0}}
         return replace(self._reward(beta, self.real), **less.get(self.recipe.without, {}))
@@ -327,10 +328,9 @@ class Parts:
         return next(row for row in TABLE if row.name == self.recipe.algorithm)
 
     def rate(self, step: int) -> float:
-        """The factor on RL's learning rate: five steps up, then in generated worlds down on a line to a tenth, since at a
-        constant rate 144 steps were at their best half-way (docs/log.md). On passages, where that was not seen, it stays."""
-        up = min(1.0, (step + 1) / 5)
-        return up if self.real else up * (1 - 0.9 * step / max(1, self.recipe.steps - 1))
+        """The factor on RL's learning rate: five steps up, then down on a line to a tenth. At a constant rate 144 steps were at
+        their best half-way, and on passages answers swung between two documents and more to the end (docs/log.md)."""
+        return min(1.0, (step + 1) / 5) * (1 - 0.9 * step / max(1, self.recipe.steps - 1))
 
     @property
     def momentum(self) -> float:
