@@ -70,7 +70,8 @@ def test_a_name_that_nothing_has_is_refused(tmp_path, field):
 def test_on_real_passages_late_turns_cost_and_the_base_reads():
     made = Parts(Search(corpus="somewhere", steps=4))
     assert made.scorer(0) == priced(made, beta=4.0, turns=10, effort=0.0)
-    assert made.scorer(3) == made.judge == priced(made, beta=2.0, turns=10, effort=0.0)
+    assert [made.scorer(step).beta for step in range(4)] == pytest.approx([4, 4, 3.5, 2.5])
+    assert made.judge == priced(made, beta=2.0, turns=10, effort=0.0)
     assert (made.model, Parts(Search()).model, Parts(Search(model="mine")).model) == (str(READER), str(NANO), "mine")
     assert (made.recipe.results, Search().results) == (2, 6)
 
@@ -105,12 +106,11 @@ def test_what_suits_passages_is_the_default_there():
     assert Search.of(given.fields(), given.out) == given and (given.warmup, given.lr) == (7, 0.1)
 
 
-def test_the_rate_rises_in_five_steps_and_falls_to_a_tenth_in_worlds_alone():
-    world, real = Parts(Search(steps=64)), Parts(Search(corpus="somewhere", steps=64))
-    rates = [world.rate(step) for step in range(64)]
+@pytest.mark.parametrize("corpus", ["", "somewhere"])
+def test_the_rate_rises_in_five_steps_and_falls_to_a_tenth(corpus):
+    rates = [Parts(Search(corpus=corpus, steps=64)).rate(step) for step in range(64)]
     assert rates[0] == pytest.approx(0.2) and max(rates) == rates[4] and rates[-1] == pytest.approx(0.1)
     assert all(a > b for a, b in zip(rates[4:], rates[5:], strict=False))
-    assert [real.rate(step) for step in (0, 4, 63)] == [0.2, 1.0, 1.0]
     assert Parts(Search(steps=1)).rate(0) == 0.2
 
 
@@ -141,8 +141,16 @@ def passages(tmp_path) -> str:
     return str(tmp_path)
 
 
+def test_on_passages_the_corpus_asks_every_other_question_of_the_first_half_of_rl(passages):
+    asked = Parts(Search(corpus=passages, warmup=1, steps=12, groups=4)).rl_tasks
+    assert [task.id.startswith("cloze/") for task in asked[:48]] == [False, True] * 12 + [False] * 24
+    people = [task.id for task in (*asked[:24:2], *asked[24:48])]
+    assert len(set(people[:18])) == len(set(people[18:])) == 6, "each phase has half of them"
+    assert all(len({task.id for task in asked[4 * step :][:4]}) == 4 for step in range(12))
+
+
 @pytest.mark.parametrize("warmup", [1, 200])
-def test_on_passages_every_other_question_of_rl_is_one_of_two_hops_that_the_corpus_asks_of_itself(passages, warmup):
+def test_of_few_questions_by_people_none_comes_twice_in_a_step(passages, warmup):
     asked = Parts(Search(corpus=passages, warmup=warmup, steps=6, groups=8)).rl_tasks[:48]
     assert [task.id.startswith("cloze/") for task in asked] == [False, True] * 24
     assert all(len(task.truth["gold"]) == 2 for task in asked)

@@ -264,14 +264,17 @@ class Parts:
 
     @cached_property
     def rl_tasks(self) -> list[Task]:
-        """The questions of RL in order; on passages one of two hops that the corpus asks of itself after each that a person
-        asked, of which few need what a second search finds (docs/log.md)."""
-        half = self.recipe.groups * self.recipe.steps // 2
-        linked = self._linked(half) if self.real else []
-        if len(linked) < self.recipe.groups:  # they would come twice in a step
-            return self._phases(half)
-        asked = self._phases(half // 2 + 1)
-        return [task for pair in zip(asked, _cycle(linked, len(asked)), strict=True) for task in pair]
+        """The questions of RL in order. On passages, after each that a person asked, one of two hops that the corpus asks of
+        itself: few of people's need what a second search finds. Not so in the second half, since two documents are always
+        enough for those, and a third, which people's questions need, was unlearned (docs/log.md)."""
+        groups, total = self.recipe.groups, self.recipe.groups * self.recipe.steps
+        linked = self._linked(total // 2) if self.real else []
+        if len(linked) < groups:  # they would come twice in a step
+            return self._phases(total // 2)
+        mixed = total // 2 if len(self.train_tasks) >= 2 * groups else total  # by themselves they would
+        asked = self._phases((total - mixed // 2 + 1) // 2)
+        pairs = zip(asked[: mixed // 2], _cycle(linked, mixed // 2), strict=True)
+        return [*(task for pair in pairs for task in pair), *asked[mixed // 2 :]]
 
     def _phases(self, half: int) -> list[Task]:
         """`half` of the first phase (reports.md 3.6), `half` and a step's more of the second."""
@@ -296,8 +299,10 @@ class Parts:
         return Sampling(temperature=1.0, max_tokens=self.window.reply)
 
     def scorer(self, step: int) -> SearchReward:
-        """β anneals from 4 to 2 on a line over RL (the shape is ours: reports.md 3.6 gives the ends)."""
-        beta = 4 - 2 * min(1.0, step / max(1, self.recipe.steps - 1))
+        """β anneals from 4 to 2 on a line over RL (the shape is ours: reports.md 3.6 gives the ends). On passages it stays at 4
+        for the first half, in which the corpus asks too, and ends at 2.5: at 2 a third document is unlearned (docs/log.md)."""
+        done = min(1.0, step / max(1, self.recipe.steps - 1))
+        beta = 4 - 1.5 * max(0.0, 2 * done - 1) if self.real else 4 - 2 * done
         less = {"trajectory": {"trajectory": 0.0}, "answer": {"answer": 0.0}, "penalty": {"pruning": 0.0}}
         less |= {"recall": {"beta": 0.5}, "effort": {"effort": 0.0}, "curriculum": {"beta": 4.0}}
         return replace(self._reward(beta, self.real), **less.get(self.recipe.without, {}))
@@ -323,10 +328,9 @@ class Parts:
         return next(row for row in TABLE if row.name == self.recipe.algorithm)
 
     def rate(self, step: int) -> float:
-        """The factor on RL's learning rate: five steps up, then in generated worlds down on a line to a tenth, since at a
-        constant rate 144 steps were at their best half-way (docs/log.md). On passages, where that was not seen, it stays."""
-        up = min(1.0, (step + 1) / 5)
-        return up if self.real else up * (1 - 0.9 * step / max(1, self.recipe.steps - 1))
+        """The factor on RL's learning rate: five steps up, then down on a line to a tenth. At a constant rate 144 steps were at
+        their best half-way, and on passages answers swung between two documents and more to the end (docs/log.md)."""
+        return min(1.0, (step + 1) / 5) * (1 - 0.9 * step / max(1, self.recipe.steps - 1))
 
     @property
     def momentum(self) -> float:
