@@ -176,7 +176,8 @@ def _plain(run: Measured, watch: Callable[[], Any]) -> dict[str, dict[str, list[
 
 def results(run: Measured, wanted: Sequence[Speaker], plain: dict[str, dict[str, list[Found]]]) -> dict[str, Result]:
     """Per task: each policy's scores; each plain search cut to as many documents as an agent returned there, and at least
-    one (`bm25@rl`); where there were several rollouts, their fused ranking and their mean (`rl_fused`, `rl_each`)."""
+    one (`bm25@rl`); where there were several rollouts, their fused ranking, cut and whole, and their mean (`rl_fused`,
+    `rl_uncut`, `rl_each`)."""
     known = {speaker.name: run.known(speaker) for speaker in wanted}
     tasks = run.tasks
     made = {name: Result.of(name, tasks, [[found[task.id, 0].scores] for task in tasks]) for name, found in known.items()}
@@ -191,15 +192,17 @@ def results(run: Measured, wanted: Sequence[Speaker], plain: dict[str, dict[str,
 
 
 def _rollouts(tasks: Sequence[Task], speaker: Speaker, known: dict[tuple[str, int], Attempt]) -> dict[str, Result]:
-    """All rollouts of a task as one answer of the mean length, at the cost of all; and the mean of what each is alone."""
-    together, alone = [], []
+    """All rollouts of a task as one answer, of the mean length and of all that any of them returned, at the cost of all; and
+    the mean of what each is alone."""
+    together, uncut, alone = [], [], []
     for task in tasks:
         each = [known[task.id, sample] for sample in range(speaker.attempts)]
         rankings = [attempt.returned for attempt in each]
         cost = {name: sum(attempt.scores[name] for attempt in each) for name in ("spent", "searches")}
         together.append([judged(task, fused(rankings, mean_length(rankings))) | cost])
+        uncut.append([judged(task, fused(rankings, sum(map(len, rankings)))) | cost])
         alone.append([{name: attempt.scores[name] for name in (*RANKED, "returned", *cost)} for attempt in each])
-    made = {f"{speaker.name}_fused": together, f"{speaker.name}_each": alone}
+    made = {f"{speaker.name}_fused": together, f"{speaker.name}_uncut": uncut, f"{speaker.name}_each": alone}
     return {name: Result.of(name, tasks, attempts) for name, attempts in made.items()}
 
 
@@ -208,7 +211,7 @@ def _rollouts(tasks: Sequence[Task], speaker: Speaker, known: dict[tuple[str, in
 
 def _side(side: Side) -> Numbers:
     pools = side.pools
-    policies = [name for name in pools if "@" not in name and not name.endswith(("_fused", "_each"))]
+    policies = [name for name in pools if "@" not in name and not name.endswith(("_fused", "_uncut", "_each"))]
     return {
         "label": side.label,
         "runs": [run.name for run in side.runs],
@@ -254,9 +257,10 @@ def _fusion(pools: dict[str, Pool]) -> Numbers:
     if "rl_fused" not in pools:
         return {}
     measures = (*RANKED, "returned", "spent", "searches")
-    sides = {name: {metric: list(pools[name].interval(metric)) for metric in measures} for name in ("rl_fused", "rl_each")}
-    less = {name: _paired(pools["rl_fused"], pools[name], measures) for name in ("rl_each", "rl_greedy")}
-    return {**sides, **{f"rl_fused minus {name}": numbers for name, numbers in less.items()}}
+    names = ("rl_fused", "rl_uncut", "rl_each")
+    sides = {name: {metric: list(pools[name].interval(metric)) for metric in measures} for name in names}
+    pairs = [(a, b) for b in ("rl_each", "rl_greedy") for a in ("rl_fused", "rl_uncut")]
+    return {**sides, **{f"{a} minus {b}": _paired(pools[a], pools[b], measures) for a, b in pairs}}
 
 
 def _pruning(pool: Pool) -> dict[str, list[float]]:

@@ -131,20 +131,21 @@ def _plain(recipe: Numbers, agent: str) -> Table:
 
 def _rollouts(recipe: Numbers) -> Table:
     found = recipe["rollouts"]
-    header = ("metric", "fused", "one of them", "fused minus one", "fused minus greedy")
+    pairs = [(made, other) for other in ("each", "greedy") for made in ("fused", "uncut")]
+    less = ("fused minus one", "uncut minus one", "fused minus greedy", "uncut minus greedy")
     rows = [
         (
             metric,
-            *(_mean(found[name][metric]) for name in ("rl_fused", "rl_each")),
-            *(_less(found[f"rl_fused minus {name}"][metric]["all"]) for name in ("rl_each", "rl_greedy")),
+            *(_mean(found[name][metric]) for name in ("rl_fused", "rl_uncut", "rl_each")),
+            *(_less(found[f"rl_{a} minus rl_{b}"][metric]["all"]) for a, b in pairs),
         )
         for metric in found["rl_fused"]
     ]
     note = (
-        "Rankings of sampled rollouts of rl fused by RRF (k = 60) and cut to their mean length, beside the mean of what each "
-        "is alone and beside the one greedy rollout; spent: tokens read or sampled."
+        "Rankings of sampled rollouts of rl fused by RRF (k = 60) and cut to their mean length, or uncut, beside the mean of "
+        "what each is alone and beside the one greedy rollout; spent: tokens read or sampled."
     )
-    return Table(_title(recipe, "rollouts fused"), note, header, rows)
+    return Table(_title(recipe, "rollouts fused"), note, ("metric", "fused", "uncut", "one of them", *less), rows)
 
 
 def _pruning(recipe: Numbers) -> Table:
