@@ -13,7 +13,7 @@ import pytest
 from trivium.agents.search import measured as measuring
 from trivium.agents.search import recipe as recipes
 from trivium.agents.search.baselines import Found
-from trivium.agents.search.compare import AGENTS, _rollouts, compare, histories
+from trivium.agents.search.compare import AGENTS, RANKED, _rollouts, compare, histories
 from trivium.agents.search.measured import Attempt, Measured, Speaker, Suite, _attempt, speakers
 from trivium.agents.search.recipe import NANO, Search
 from trivium.agents.search.report import as_json, markdown, tables
@@ -109,21 +109,13 @@ def test_rollouts_cost_what_they_all_cost(said):
 
 def test_uncut_rollouts_hold_all_that_any_of_them_returned():
     task = Task(id="t", prompt="?", truth={"gold": ["a", "c"], "answer": "c"})
-    scores = {
-        "f1": 0.5,
-        "output_recall": 0.5,
-        "precision": 0.5,
-        "answer_found": 0.5,
-        "returned": 2.0,
-        "spent": 7.0,
-        "searches": 1.0,
-    }
+    scores = dict.fromkeys((*RANKED, "returned", "spent", "searches"), 1.0)
     known = {("t", n): Attempt(scores, [Found("a", False), Found(doc, doc == "c")]) for n, doc in enumerate("bc")}
     made = _rollouts([task], Speaker("rl", "rl", attempts=2), known)
     told = {name: dict(made[f"rl_{name}"].scores) for name in ("fused", "uncut")}
     assert [told[name]["returned"] for name in ("fused", "uncut")] == [[2.0], [3.0]]
     assert told["uncut"]["output_recall"] == told["uncut"]["answer_found"] == [1.0]
-    assert told["uncut"]["spent"] == told["fused"]["spent"] == [14.0]
+    assert told["uncut"]["spent"] == told["fused"]["spent"] == [2.0]
 
 
 def test_effort_is_told_by_hops(said):
