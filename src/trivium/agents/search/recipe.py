@@ -265,13 +265,13 @@ class Parts:
     @cached_property
     def rl_tasks(self) -> list[Task]:
         """The questions of RL in order. On passages, after each that a person asked, one of two hops that the corpus asks of
-        itself: few of people's need what a second search finds. Not so in the second half, since two documents are always
-        enough for those, and a third, which people's questions need, was unlearned (docs/log.md)."""
+        itself: few of people's need what a second search finds. In the second half people ask alone, for two documents are
+        always enough for the corpus' own, and while those were asked to the end a third was unlearned (docs/log.md)."""
         groups, total = self.recipe.groups, self.recipe.groups * self.recipe.steps
         linked = self._linked(total // 2) if self.real else []
         if len(linked) < groups:  # they would come twice in a step
             return self._phases(total // 2)
-        mixed = total // 2 if len(self.train_tasks) >= 2 * groups else total  # by themselves they would
+        mixed = total // 2 if len(self.train_tasks) >= 2 * groups else total  # so would fewer people's
         asked = self._phases((total - mixed // 2 + 1) // 2)
         pairs = zip(asked[: mixed // 2], _cycle(linked, mixed // 2), strict=True)
         return [*(task for pair in pairs for task in pair), *asked[mixed // 2 :]]
