@@ -41,7 +41,7 @@ def test_the_length_to_cut_to(lengths, expected):
 
 def test_a_document_states_what_it_stated_in_any_rollout():
     rankings = [[Found("a"), Found("b", True)], [Found("b"), Found("c")]]
-    assert fused(rankings, 2) == [Found("b", True), Found("a")]
+    assert fused(rankings) == [Found("b", True), Found("a"), Found("c")]
 
 
 def test_rollouts_of_a_harness_are_fused_and_cut(renderer):

@@ -76,11 +76,10 @@ def returned(episode: Episode) -> list[Found]:
     return [Found(doc, stated) for doc, stated in found.items()]
 
 
-def fused(rankings: Sequence[Sequence[Found]], length: int) -> list[Found]:
-    """Rankings of several rollouts as one of `length` documents; a document states what it stated in any of them."""
+def fused(rankings: Sequence[Sequence[Found]]) -> list[Found]:
+    """Rankings of several rollouts as one of all that they hold; a document states what it stated in any of them."""
     stated = {found.doc for ranking in rankings for found in ranking if found.states}
-    docs = fuse([[found.doc for found in ranking] for ranking in rankings])[:length]
-    return [Found(doc, doc in stated) for doc in docs]
+    return [Found(doc, doc in stated) for doc in fuse([[found.doc for found in ranking] for ranking in rankings])]
 
 
 def judged(task: Task, ranking: Sequence[Found]) -> dict[str, float]:

@@ -199,8 +199,9 @@ def _rollouts(tasks: Sequence[Task], speaker: Speaker, known: dict[tuple[str, in
         each = [known[task.id, sample] for sample in range(speaker.attempts)]
         rankings = [attempt.returned for attempt in each]
         cost = {name: sum(attempt.scores[name] for attempt in each) for name in ("spent", "searches")}
-        together.append([judged(task, fused(rankings, mean_length(rankings))) | cost])
-        uncut.append([judged(task, fused(rankings, sum(map(len, rankings)))) | cost])
+        whole = fused(rankings)
+        together.append([judged(task, whole[: mean_length(rankings)]) | cost])
+        uncut.append([judged(task, whole) | cost])
         alone.append([{name: attempt.scores[name] for name in (*RANKED, "returned", *cost)} for attempt in each])
     made = {f"{speaker.name}_fused": together, f"{speaker.name}_uncut": uncut, f"{speaker.name}_each": alone}
     return {name: Result.of(name, tasks, attempts) for name, attempts in made.items()}

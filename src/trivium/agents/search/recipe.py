@@ -300,7 +300,7 @@ class Parts:
 
     def scorer(self, step: int) -> SearchReward:
         """β anneals from 4 to 2 on a line over RL (the shape is ours: reports.md 3.6 gives the ends). On passages it stays at 4
-        for the first half, in which the corpus asks too, and ends at 2.5, so that a third document stays (docs/log.md)."""
+        for the first half, in which the corpus asks too, and ends at 2.5, chosen on HotpotQA and MuSiQue (docs/log.md)."""
         done = min(1.0, step / max(1, self.recipe.steps - 1))
         beta = 4 - 1.5 * max(0.0, 2 * done - 1) if self.real else 4 - 2 * done
         less = {"trajectory": {"trajectory": 0.0}, "answer": {"answer": 0.0}, "penalty": {"pruning": 0.0}}

@@ -80,7 +80,7 @@ def _together(alone: Result, questions: Sequence[Task], episodes: Sequence[Episo
     """What the rollouts of each question answer together, less what one of them does in the mean (which `alone` holds)."""
     rankings = [returned(episode) for episode in episodes]
     parts = [rankings[at : at + rollouts] for at in range(0, len(rankings), rollouts)]
-    found = [judged(task, fused(part, mean_length(part))) for task, part in zip(questions, parts, strict=True)]
+    found = [judged(task, fused(part)[: mean_length(part)]) for task, part in zip(questions, parts, strict=True)]
     result = Result.of("fused", questions, [[scores] for scores in found])
     spent = sum(effort(episode)["spent"] for episode in episodes) / len(questions)
     rows = [
