@@ -299,10 +299,8 @@ class Parts:
         return Sampling(temperature=1.0, max_tokens=self.window.reply)
 
     def scorer(self, step: int) -> SearchReward:
-        """β anneals from 4 to 2 on a line over RL (the shape is ours: reports.md 3.6 gives the ends). On passages it stays at 4
-        for the first half, in which the corpus asks too, and ends at 2.5, chosen on HotpotQA and MuSiQue (docs/log.md)."""
-        done = min(1.0, step / max(1, self.recipe.steps - 1))
-        beta = 4 - 1.5 * max(0.0, 2 * done - 1) if self.real else 4 - 2 * done
+        """β anneals from 4 to 2 on a line over RL (reports.md 3.6 gives the ends, the shape is ours)."""
+        beta = 4 - 2 * min(1.0, step / max(1, self.recipe.steps - 1))
         less = {"trajectory": {"trajectory": 0.0}, "answer": {"answer": 0.0}, "penalty": {"pruning": 0.0}}
         less |= {"recall": {"beta": 0.5}, "effort": {"effort": 0.0}, "curriculum": {"beta": 4.0}}
         return replace(self._reward(beta, self.real), **less.get(self.recipe.without, {}))
