@@ -70,8 +70,8 @@ def test_a_name_that_nothing_has_is_refused(tmp_path, field):
 def test_on_real_passages_late_turns_cost_and_the_base_reads():
     made = Parts(Search(corpus="somewhere", steps=4))
     assert made.scorer(0) == priced(made, beta=4.0, turns=10, effort=0.0)
-    assert [made.scorer(step).beta for step in range(4)] == pytest.approx([4, 4, 3.5, 2.5])
-    assert made.judge == priced(made, beta=2.0, turns=10, effort=0.0)
+    assert [made.scorer(step).beta for step in range(4)] == pytest.approx([4, 4 - 2 / 3, 4 - 4 / 3, 2])
+    assert made.scorer(3) == made.judge == priced(made, beta=2.0, turns=10, effort=0.0)
     assert (made.model, Parts(Search()).model, Parts(Search(model="mine")).model) == (str(READER), str(NANO), "mine")
     assert (made.recipe.results, Search().results) == (2, 6)
 
