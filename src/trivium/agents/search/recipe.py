@@ -271,7 +271,7 @@ class Parts:
         linked = self._linked(total // 2) if self.real else []
         if len(linked) < groups:  # they would come twice in a step
             return self._phases(total // 2)
-        mixed = total // 2 if len(self.train_tasks) >= 2 * groups else total  # so would fewer people's
+        mixed = total // 2 if len(self.train_tasks) >= 2 * groups else total  # fewer of people's would, too
         asked = self._phases((total - mixed // 2 + 1) // 2)
         pairs = zip(asked[: mixed // 2], _cycle(linked, mixed // 2), strict=True)
         return [*(task for pair in pairs for task in pair), *asked[mixed // 2 :]]
