@@ -261,7 +261,7 @@ def refused(capsys, why: str, *words: str | Path) -> None:
         ("fly", "no verb 'fly'"),
         ("train", "the name of an agent"),
         ("train coder", "the name of an agent"),
-        ("train search --steps -1", "--steps must be at least 0, not -1"),
+        ("train search --steps -2", "--steps must be at least 0, not -2"),
         ("train search --groups -2", "--groups must be at least 1"),
         ("train search --size 1", "--size must be at least 2"),
         ("train search --seed -1", "--seed must be"),

@@ -102,8 +102,10 @@ def test_what_suits_passages_is_the_default_there():
     assert (world.warmup, world.lr) == (1600, 4e-4) and (passages.warmup, passages.lr) == (3000, 1.5e-4)
     assert [Parts(Search(max_lag=lag)).momentum for lag in (0, 1, 4)] == [0.9, 0.9, 0.5]
     assert (world.substeps, Search(max_lag=1).substeps, Search(max_lag=1, substeps=2).substeps) == (2, 1, 2)
-    given = Search(corpus="somewhere", warmup=7, lr=0.1)
+    assert (world.sft_steps, world.steps, passages.sft_steps, passages.steps) == (120, 48, 96, 60)
+    given = Search(corpus="somewhere", warmup=7, lr=0.1, sft_steps=0, steps=0)
     assert Search.of(given.fields(), given.out) == given and (given.warmup, given.lr) == (7, 0.1)
+    assert (given.sft_steps, given.steps) == (0, 0)
 
 
 @pytest.mark.parametrize("corpus", ["", "somewhere"])

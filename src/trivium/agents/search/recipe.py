@@ -81,10 +81,11 @@ class Search:
     that errs on purpose"""
     teacher_tokens: int = 5_000_000
     """the most tokens that a teacher behind an endpoint may use"""
-    sft_steps: int = 120
-    """steps of the warm-up, 32 episodes each; 0 for a --model that is warm already, as the model-sft of a run"""
-    steps: int = 48
-    """steps of RL"""
+    sft_steps: int = -1
+    """steps of the warm-up, 32 episodes each; -1: 120, for passages 96; 0 for a --model that is warm already, as the model-sft
+    of a run"""
+    steps: int = -1
+    """steps of RL; -1: 48, for passages 60"""
     groups: int = 16
     """questions a step"""
     size: int = 8
@@ -105,7 +106,7 @@ class Search:
     """optimizer updates a step; 0: 2, or 1 where --max-lag is above 0 (docs/loop.md)"""
     cap: float = 2.0
     """largest ratio of new to old probability that CISPO learns with; above it the token is clipped. No report gives one: at 5
-    nothing was ever clipped here, at 2 some of a step's tokens are (docs/learning.md)"""
+    nothing was ever clipped here, at 2 some tokens are, in generated worlds (docs/learning.md)"""
     lora: int = 0
     """rank of low-rank adapters to train in place of all weights; 0: all weights"""
     max_lag: int = 0
@@ -124,8 +125,10 @@ class Search:
 
     def __post_init__(self) -> None:
         """What suits passages that people wrote was found on HotpotQA (docs/log.md), updates above lag 0 too (docs/loop.md)."""
-        for name, world, passages in (("results", 6, 2), ("warmup", 1600, 3000), ("lr", 4e-4, 1.5e-4)):
-            object.__setattr__(self, name, getattr(self, name) or (passages if self.corpus else world))
+        chosen = (("results", 6, 2), ("warmup", 1600, 3000), ("lr", 4e-4, 1.5e-4), ("sft_steps", 120, 96), ("steps", 48, 60))
+        for name, world, passages in chosen:
+            if getattr(self, name) == getattr(type(self), name):
+                object.__setattr__(self, name, passages if self.corpus else world)
         object.__setattr__(self, "substeps", self.substeps or (1 if self.max_lag else 2))
 
     def fields(self) -> dict[str, Any]:
