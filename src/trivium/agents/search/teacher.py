@@ -194,7 +194,7 @@ class _Turn:
         return [_Call("search_corpus", query) for query in ("#0", *(f"#0 {handle}" for handle in quoted))]
 
     def _answer(self) -> str:
-        """The found handles in hop order, then, where it over-includes, the first one or two others in view."""
+        """The found handles in hop order, then, where it over-includes, the first others in view."""
         cited = [self.found[i] for i in self.goal if i in self.found]
         others = [handle for handle in self.lines if handle not in self.found.values()]
         cited += others[: self.extra if cited else 1]
