@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.laws.walks import search_corpus
-from tests.loops.test_real import GROUPS, PROBE, SIZE, TASKS, judge, parts, said
+from tests.loops.test_real import GROUPS, PROBE, SIZE, TASKS, judge, parts
 from trivium.engine import Engine
 from trivium.errors import InputError
 from trivium.fleet import Rank
@@ -74,7 +74,11 @@ def test_branches_change_no_attempt_of_their_step_and_stand_in_no_mean(tiny_mode
     (groups, *_), (numbers, *_), _ = run(tiny_model, renderer)
     (plain, *_), (without, *_), _ = run(tiny_model, renderer, branches=0)
     whole, branches = apart(groups)
-    assert branches and said([whole]) == said([[episode for group in plain for episode in group.episodes]])
+    alone = [segment for group in plain for episode in group.episodes for segment in episode.agent.segments]
+    beside = [segment for episode in whole for segment in episode.agent.segments]
+    assert branches and [(s.tokens, s.versions) for s in beside] == [(s.tokens, s.versions) for s in alone]
+    for mine, theirs in zip(beside, alone, strict=True):  # other rows in the batch: some CPUs then round otherwise
+        assert mine.logprobs == pytest.approx(theirs.logprobs, abs=1e-5, nan_ok=True)
     assert (numbers["reward"], numbers["turns"], numbers["calls"]) == (without["reward"], without["turns"], without["calls"])
 
 
