@@ -47,7 +47,7 @@ from trivium.trace import Episode, Task
 WINDOW = Window(1650, soft=0.5, hard=0.58, reply=96)  # a search fills it: one must prune before the next
 RESULTS, CHUNK = 9, 70  # chunks a search, and words of one at most: some 100 tokens
 LESSONS, SFT_STEPS, SFT_SIZE = 896, 112, 8
-STEPS, GROUPS, SIZE = 24, 6, 8
+STEPS, GROUPS, SIZE, RATE = 24, 6, 8, 1e-4  # at 3e-4 drift decides which habit stays (docs/log.md, forty-sixth session)
 HELDOUT, SAMPLES = 36, 4
 ARMS = {"with": 1.0, "without": 0.0}
 """The weight of the reward's prune penalty."""
@@ -57,7 +57,8 @@ SINGLY = 0.8
 """Share of the teacher's episodes that drop one chunk a call."""
 
 DESIGN = {"window": asdict(WINDOW), "results": RESULTS, "chunk": CHUNK, "warm_up": [LESSONS, SFT_STEPS, SFT_SIZE],
-          "rl": [STEPS, GROUPS, SIZE], "heldout": [HELDOUT, SAMPLES], "faults": asdict(FAULTS), "singly": SINGLY}  # fmt: skip
+          "rl": [STEPS, GROUPS, SIZE, RATE], "heldout": [HELDOUT, SAMPLES],
+          "faults": asdict(FAULTS), "singly": SINGLY}  # fmt: skip
 
 MEANS = ("reward", "f1", "answer_found", "prune_rate", "prunes", "prune_penalty")
 METRICS = (*MEANS, "each", "streak")
@@ -186,7 +187,7 @@ async def reinforce(pages: Pages, seed: int, folder: Path, name: str) -> dict:
     """The curve of an arm, and its held-out scores after the warm-up and at the end, sampled. `folder` then has its model."""
     engine = Engine(Network.load(folder / "warm"), slots=GROUPS * SIZE, context=WINDOW.budget)
     learner = Learner(
-        Network.load(folder / "warm"), CISPO(high=1.0, eps=0.1), 3e-4, substeps=2, schedule=lambda v: min(1.0, (v + 1) / 5)
+        Network.load(folder / "warm"), CISPO(high=1.0, eps=0.1), RATE, substeps=2, schedule=lambda v: min(1.0, (v + 1) / 5)
     )
     probe, asked = engine.renderer.encode("a few words"), Sampling(max_tokens=WINDOW.reply)
     source = rollouts(
