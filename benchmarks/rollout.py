@@ -68,64 +68,84 @@ def workload(tasks: int, size: int = 8) -> list[Plan]:
 def ours(folder: str, plans: list[Plan], dtype: str, ready) -> dict[str, float]:
     import torch
 
-    from trivium.engine import Engine
     from trivium.nn import Network
-    from trivium.policy import View
-    from trivium.trace import Sampling
-
-    def engine() -> Engine:
-        return Engine(network, renderer=SimpleNamespace(stop_tokens=()), slots=len(plans), context=CONTEXT)
-
-    async def live(speaker: Engine, plan: Plan) -> None:
-        tokens = list(plan.prompt)
-        for turn, (length, tool) in enumerate(plan.turns):
-            reply = await speaker.speak(View(tokens, (), (), (0, *plan.name, turn)), Sampling(max_tokens=length))
-            tokens = [*tokens, *reply.tokens, *tool]
-
-    async def everybody(speaker: Engine, plans: list[Plan]) -> None:
-        await asyncio.gather(*(live(speaker, plan) for plan in plans))
 
     network = Network.load(folder, dtype=getattr(torch, dtype))
-    asyncio.run(everybody(engine(), [Plan(p.name, p.prompt, p.turns[:1]) for p in plans[:2]]))
-    speaker = engine()
-    for layer in (*speaker.cache.keys, *speaker.cache.values):
+    asyncio.run(rolled(speaker(network, len(plans)), [Plan(p.name, p.prompt, p.turns[:1]) for p in plans[:2]]))
+    engine = speaker(network, len(plans))
+    for layer in (*engine.cache.keys, *engine.cache.values):
         layer.zero_()  # the system gives memory when it is first written: an engine's is, but for its first minute
-    return timed(lambda: asyncio.run(everybody(speaker, plans)), ready) | {
-        "computed": speaker.cache.computed,
-        "reused": speaker.cache.reused,
+    return timed(lambda: asyncio.run(rolled(engine, plans)), ready) | {
+        "computed": engine.cache.computed,
+        "reused": engine.cache.reused,
     }
 
 
+def speaker(network, slots: int):
+    """An engine that no token stops."""
+    from trivium.engine import Engine
+
+    return Engine(network, renderer=SimpleNamespace(stop_tokens=()), slots=slots, context=CONTEXT)
+
+
+async def rolled(engine, plans: list[Plan]) -> None:
+    """The plans by an engine, each at its own pace."""
+    from trivium.policy import View
+    from trivium.trace import Sampling
+
+    async def live(plan: Plan) -> None:
+        tokens = list(plan.prompt)
+        for turn, (length, tool) in enumerate(plan.turns):
+            reply = await engine.speak(View(tokens, (), (), (0, *plan.name, turn)), Sampling(max_tokens=length))
+            tokens = [*tokens, *reply.tokens, *tool]
+
+    await asyncio.gather(*(live(plan) for plan in plans))
+
+
 def theirs(folder: str, plans: list[Plan], dtype: str, ready) -> dict[str, float]:
+    import torch
+
+    model, computed = peer(folder, dtype), 0
+
+    def run() -> None:
+        nonlocal computed
+        computed = generated(model, plans)
+
+    with torch.inference_mode():
+        generated(model, [Plan(p.name, p.prompt, [(4, [])]) for p in plans[:2]])
+        return timed(run, ready) | {"computed": computed, "reused": 0}
+
+
+def peer(folder: str, dtype: str):
+    """transformers' model, which no token stops."""
     import torch
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
     model.generation_config.eos_token_id = None
-    computed = 0
+    return model
 
-    def run(plans: list[Plan]) -> None:
-        nonlocal computed
-        live = [(plan, list(plan.prompt)) for plan in plans]
-        for turn in range(max(len(plan.turns) for plan in plans)):
-            live = [(plan, tokens) for plan, tokens in live if turn < len(plan.turns)]
-            longest = max(len(tokens) for _, tokens in live)
-            rows = torch.tensor([[0] * (longest - len(tokens)) + tokens for _, tokens in live])
-            mask = torch.tensor([[0] * (longest - len(tokens)) + [1] * len(tokens) for _, tokens in live])
-            length = live[0][0].turns[turn][0]
-            out = model.generate(
-                rows, attention_mask=mask, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, pad_token_id=0,
-                min_new_tokens=length, max_new_tokens=length,
-            )  # fmt: skip
-            assert out.shape[1] == longest + length
-            computed += out.numel()
-            said = out[:, longest:].tolist()
-            live = [(plan, tokens + new + plan.turns[turn][1]) for (plan, tokens), new in zip(live, said, strict=True)]
 
-    with torch.inference_mode():
-        run([Plan(p.name, p.prompt, [(4, [])]) for p in plans[:2]])
-        computed = 0
-        return timed(lambda: run(plans), ready) | {"computed": computed, "reused": 0}
+def generated(model, plans: list[Plan]) -> int:
+    """The plans by transformers' generate, turn by turn -> tokens computed."""
+    import torch
+
+    live, computed = [(plan, list(plan.prompt)) for plan in plans], 0
+    for turn in range(max(len(plan.turns) for plan in plans)):
+        live = [(plan, tokens) for plan, tokens in live if turn < len(plan.turns)]
+        longest = max(len(tokens) for _, tokens in live)
+        rows = torch.tensor([[0] * (longest - len(tokens)) + tokens for _, tokens in live], device=model.device)
+        mask = torch.tensor([[0] * (longest - len(tokens)) + [1] * len(tokens) for _, tokens in live], device=model.device)
+        length = live[0][0].turns[turn][0]
+        out = model.generate(
+            rows, attention_mask=mask, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, pad_token_id=0,
+            min_new_tokens=length, max_new_tokens=length,
+        )  # fmt: skip
+        assert out.shape[1] == longest + length
+        computed += out.numel()
+        said = out[:, longest:].tolist()
+        live = [(plan, tokens + new + plan.turns[turn][1]) for (plan, tokens), new in zip(live, said, strict=True)]
+    return computed
 
 
 def continuous(folder: str, plans: list[Plan], dtype: str, ready) -> dict[str, float]:

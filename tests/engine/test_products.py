@@ -71,6 +71,6 @@ def test_a_reader_sees_its_past_and_of_itself_what_stands_left():
     dice = torch.Generator().manual_seed(1)
     q, k, v = (torch.randn(1, heads, 9, SIZE, generator=dice) for heads in (4, 2, 2))
     row = Row([2, 0, 3], [PAGE, 40, 7])
-    ours = Reader(held, None, list(zip(*row, strict=True))).attend(q, k, v, held.keys[0], held.values[0], 0.3)
+    ours = Reader(list(zip(*row, strict=True))).attend(q, k, v, held.keys[0], held.values[0], 0.3)
     wanted = plain(q[0], held.keys[0], held.values[0], row, 0.3, (k[0], v[0]))
     torch.testing.assert_close(ours.transpose(0, 1), wanted, rtol=0, atol=3e-6)

@@ -92,6 +92,12 @@ def test_a_branch_alone_is_refused_before_anything_is_made(tmp_path):
         check(replace(Search(out=str(tmp_path / "run")), branches=1))
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
+def test_a_device_that_is_not_there_is_refused_before_anything_is_made(tmp_path):
+    with pytest.raises(InputError, match="--device cuda: torch sees no CUDA device here"):
+        check(replace(Search(out=str(tmp_path / "run")), device="cuda"))
+
+
 def test_a_wide_window_has_more_turns_and_prices_them_later():
     made = Parts(Search(corpus="somewhere", window=32_768))
     assert limits_in(made.window).turns == made.judge.turns == 64

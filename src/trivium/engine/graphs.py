@@ -4,7 +4,7 @@ than they do. A graph launches them as one.
 What a graph reads stands at fixed addresses: before each step its tokens, their positions, where their keys and values go
 and the tables of the block mask are copied there. There is a graph for each power of two of tokens, recorded when first
 wanted; a step with fewer says its last token again. Weights and pages are changed in place, so a graph outlives a `load`.
-Tests record and play the same passes with a tape; on an H100 graphs said what passes say (tests/engine/test_graphs.py).
+Tests record and play the same passes with a tape; on an H200 graphs said what passes say (tests/engine/test_graphs.py).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu  # torch's o
 class Reader:
     """A context with several new tokens; `past`: the pages that it held before them, and how many tokens of each."""
 
-    def __init__(self, cache: Cache, lease: Lease, past: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, past: Sequence[tuple[int, int]]) -> None:
         self._past = past
 
     def attend(self, q, k, v, keys, values, scaling: float) -> torch.Tensor:
@@ -38,6 +38,11 @@ class Reader:
         old, old_weight = _flash(q, old_k[None], old_v[None], 0.0, False, scale=scaling)
         share = torch.sigmoid(old_weight - own_weight).to(own.dtype)[..., None]  # exp(a) / (exp(a) + exp(b))
         return torch.lerp(own, old, share)[0].transpose(0, 1)
+
+
+def readers(cache: Cache, leases: Sequence[Lease], pasts, runs: Sequence[slice]) -> list[tuple[slice, Reader]]:
+    """Who attends for which places of the run: each context by itself."""
+    return [(run, Reader(past)) for run, past in zip(runs, pasts, strict=True)]
 
 
 class Speakers:

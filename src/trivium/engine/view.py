@@ -49,9 +49,9 @@ class Contexts:
         self.pages, self.places = places
         rows = [row for lease, n in zip(leases[:speakers], lengths, strict=False) for row in _rows(lease, n)]
         self.speakers = kernel.Speakers(cache, rows) if rows else None
-        self._readers = [kernel.Reader(cache, lease, past) for lease, past in zip(leases[speakers:], pasts, strict=True)]
         ends = np.cumsum(lengths)[speakers:].tolist()
-        self._runs = [slice(end - length, end) for end, length in zip(ends, lengths[speakers:], strict=True)]
+        runs = [slice(end - length, end) for end, length in zip(ends, lengths[speakers:], strict=True)]
+        self._readers = kernel.readers(cache, leases[speakers:], pasts, runs)
         self.at = None
         if drawing is not None:
             done = [
@@ -73,7 +73,7 @@ class Contexts:
         if self.speakers:
             spoken = q[0, :, : self._spoken].transpose(0, 1)
             out[: self._spoken] = self.speakers.attend(spoken, keys, values, scaling)
-        for reader, run in zip(self._readers, self._runs, strict=True):
+        for run, reader in self._readers:
             out[run] = reader.attend(q[:, :, run], k[:, :, run], v[:, :, run], keys, values, scaling)
         return out[None]
 

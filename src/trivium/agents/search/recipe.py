@@ -120,6 +120,8 @@ class Search:
     """held-out questions at the end"""
     workers: int = 2
     """equal processes of one thread each"""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """where the policy is: on the CPU, or on a CUDA device, which all workers share; there equal seeds give no equal runs"""
     track: bool = False
     """also write TensorBoard event files, which W&B reads with sync_tensorboard"""
 
@@ -186,7 +188,7 @@ class Parts:
 
     def network(self) -> Network:
         """The network that training begins with, made anew."""
-        network = Network.load(self.model)
+        network = Network.load(self.model, device=self.recipe.device)
         return lora(network, self.recipe.lora, seed=self.recipe.seed) if self.recipe.lora else network
 
     @cached_property

@@ -9,6 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+import torch
+
 from trivium.agents.search.lessons import Lessons
 from trivium.agents.search.recipe import Parts, Search
 from trivium.agents.search.watcher import Silent, Watcher, embedding
@@ -75,7 +77,7 @@ def check(recipe: Search) -> None:
         raise InputError("--branches 1 would have nothing to be compared with: 2 or more, or 0 for none")
     if not 0.5 <= recipe.skew <= 1:
         raise InputError(f"--skew is a share from 0.5 (few hops as often as many) to 1, not {recipe.skew}")
-    for name in ("algorithm", "without"):  # tyro sees to it on the command line
+    for name in ("algorithm", "without", "device"):  # tyro sees to it on the command line
         if getattr(recipe, name) not in (known := get_args(get_type_hints(Search)[name])):
             raise InputError(f"--{name} is one of {', '.join(known)}, not {getattr(recipe, name)!r}")
     for name, vain, why in _VAIN:
@@ -87,6 +89,8 @@ def check(recipe: Search) -> None:
             raise InputError(f"--{flag} {getattr(recipe, name)} cannot be shared by --workers {recipe.workers}")
     if recipe.teacher and not all(recipe.teacher.partition("#")):
         raise InputError(f"--teacher {recipe.teacher!r} names no model: write URL#MODEL")
+    if recipe.device == "cuda" and not torch.cuda.is_available():
+        raise InputError("--device cuda: torch sees no CUDA device here")
     if recipe.track:
         require()
     Run(recipe.out).check(recipe.fields())
@@ -216,8 +220,8 @@ class _Line:
         return Result.merge(self.rank.gather(part)), episodes
 
     def _engine(self, model: str | Path) -> Engine:
-        parts = self.parts
-        return Engine(Network.load(model), renderer=parts.renderer, slots=parts.slots, context=parts.window.budget)
+        parts, network = self.parts, Network.load(model, device=self.recipe.device)
+        return Engine(network, renderer=parts.renderer, slots=parts.slots, context=parts.window.budget)
 
     @property
     def _warm(self) -> Path:
@@ -243,7 +247,7 @@ class _Line:
                 recipe.lr,
                 substeps=recipe.substeps,
                 momentum=self.parts.momentum,
-                reference=Network.load(self._warm) if self.parts.algorithm.reference else None,
+                reference=Network.load(self._warm, device=recipe.device) if self.parts.algorithm.reference else None,
                 schedule=lambda v: self.parts.rate(v - start),
             )
         loaded = self.checkpoints.load(learner) if self.checkpoints.folders() else None
