@@ -71,9 +71,8 @@ class Search:
     window: int = 0
     """tokens of context the agent may hold; default: 640 for the generated world, 2048 for passages"""
     results: int = 0
-    """passages a search returns; 0: 6, for passages that people wrote 2 (docs/log.md). In the generated world
-    with 4 three hops fit the window, and RL unlearns to prune; with 16 and --window 800 there is room for a quarter of what
-    four hops need"""
+    """passages a search returns; 0: 6, for passages that people wrote 2 (docs/log.md). In the generated world 4 leave room for
+    three hops, and RL unlearns to prune; 16 with --window 800 for a quarter of what four hops need"""
     warmup: int = 0
     """questions that the teacher answers for the warm-up; 0: 1600, for passages 3000"""
     teacher: str = ""
@@ -100,8 +99,7 @@ class Search:
     penalty, weight on recall (β 0.5) or price on effort; the curriculum of β, which then stays at 4; what the scripted teacher
     does wrong more often than right (which on passages it never does)"""
     skew: float = 0.5
-    """share of the questions of few hops that the first half of RL asks; 0.5: as many as of many hops, 0.75: few hops first,
-    as the report does (it does not pay here: docs/learning.md)"""
+    """share of questions of few hops in the first half of RL; 0.5: half, 0.75: few first (does not pay: docs/learning.md)"""
     substeps: int = 0
     """optimizer updates a step; 0: 2, or 1 where --max-lag is above 0 (docs/loop.md)"""
     cap: float = 2.0
