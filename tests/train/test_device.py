@@ -26,9 +26,7 @@ def test_a_learner_on_a_device_learns_what_it_learns_here(algorithm, share):
     found = []
     for device in ("cpu", "cuda"):
         net, batch = network(dtype=torch.float32), Batch(groups())
-        record(
-            net, [e for g in batch.groups for e in g.episodes], noise=0.1
-        )  # before it moves: both learn from the same numbers
+        record(net, [e for g in batch.groups for e in g.episodes], noise=0.1)  # here, for both to learn from the same
         student = learner(net.to(device), algorithm, substeps=2, share=share)
         if student.reference:
             student.reference.to(device)
