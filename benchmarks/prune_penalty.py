@@ -73,7 +73,7 @@ PANELS = {
 # --- the agent: long chunks, and a tool that names what to drop
 
 
-@tool
+@tool(frees=True)
 def prune_chunks(scene: Scene, chunk_ids: Annotated[list[str], Meta(description="handles of the chunks to drop")]) -> Keep:
     """Remove chunks from the view to free its budget."""
     gone = {ref.strip() for ref in chunk_ids} & set(scene.handles)

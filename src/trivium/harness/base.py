@@ -25,10 +25,10 @@ class ToolError(Exception):
 class Window:
     """How much context a thread may hold, in tokens.
 
-    Past `soft` (share of `budget`) the usage line suggests pruning; past `hard` every tool but prune_chunks is refused, so
-    that the policy can still conclude. `reply` tokens are kept free for its next reply (reports.md 3.2; the report gives
-    T/2 for soft, between T/2 and T for hard, and no reserve: 0.9 and `reply` are our choices). With `summarize` the policy
-    is asked for a summary past that share, and goes on from it (reports.md 2.5).
+    Past `soft` (share of `budget`) the usage line advises to free room or to answer; past `hard` every tool that frees no
+    room is refused, so that the policy can still conclude. `reply` tokens are kept free for its next reply (reports.md 3.2;
+    the report gives T/2 for soft, between T/2 and T for hard, and no reserve: 0.9 and `reply` are our choices). With
+    `summarize` the policy is asked for a summary past that share, and goes on from it (reports.md 2.5).
     """
 
     budget: int
@@ -53,10 +53,10 @@ class Window:
                 f"{self.budget}: give a larger budget or a shorter question"
             )
 
-    def usage(self, used: int) -> str:
-        """The line that ends every turn's results (format of reports.md 3.2)."""
+    def usage(self, used: int, advice: str) -> str:
+        """The line that ends every turn's results (format of reports.md 3.2), past `soft` with `advice` behind it."""
         line = f"[Token usage: {used:,}/{self.budget:,}]"
-        return f"{line} Prune or answer." if used > self.soft * self.budget else line
+        return f"{line} {advice}".rstrip() if used > self.soft * self.budget else line
 
 
 def read_usage(text: str) -> list[tuple[int, int]]:

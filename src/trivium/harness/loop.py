@@ -59,15 +59,25 @@ class Harness:
             raise InputError(f"write the ending with def, so that its name tells it from others: {ending!r} has none")
         self.window, self.prompt, self.limits, self.ending = window, prompt, limits or Limits(), ending
         self.offered = [tool.spec() for tool in tools]
+        self.freeing = [tool.name for tool in tools if tool.frees]
         self.specs = self.offered if specs else []
 
     @property
     def digest(self) -> str:
         """What tells how episodes live here from any other way, as far as it can be written down: prompt, tools' names and
-        types, window, limits, the name of what ends an answer. Not what tools do."""
+        types, window, limits, the name of what ends an answer, what is advised past `soft`. Not what tools do."""
         written = [self.prompt, self.offered, self.specs, repr(self.window), repr(self.limits)]
         written += [self.ending.__name__] if self.ending else []
+        written += [self.advice] if self.advice != "Prune or answer." else []  # older stores know no other advice
         return blake3(json.dumps(written, sort_keys=True).encode()).hexdigest()
+
+    @property
+    def advice(self) -> str:
+        """What the usage line says past `soft`: how to free room with the tools there are, or to answer. A window that
+        summarizes itself makes its own room, so without such a tool there is nothing to advise."""
+        if not self.freeing and self.window.summarize is not None:
+            return ""
+        return f"{_choice([name.strip('_').partition('_')[0] for name in self.freeing]).capitalize()}."
 
     async def run(
         self,
@@ -201,8 +211,8 @@ class _Life:
         try:
             if call.name not in self.harness.tools:
                 raise ToolError(f"there is no tool {call.name!r}; there are {', '.join(self.harness.tools)}")
-            if self.context.used > window.hard * window.budget and call.name != "prune_chunks":
-                raise ToolError("the window is nearly full: prune_chunks or answer")
+            if self.context.used > window.hard * window.budget and not self.harness.tools[call.name].frees:
+                raise ToolError(f"the window is nearly full: {_choice(self.harness.freeing)}")
             async with asyncio.timeout(self.harness.limits.tool_seconds) as deadline:
                 outcome.result = await self.harness.tools[call.name](self._scene(outcome, in_view), call.arguments)
         except ToolError as error:
@@ -277,7 +287,7 @@ class _Life:
         while True:
             results = self._results(outcomes)
             before = context.length(results, self.harness.specs)
-            line = _usage_line(context, before - freed)
+            line = _usage_line(context, before - freed, self.harness.advice)
             total = before + len(context.renderer.encode(line))
             fits = total <= window.budget - window.reply + freed
             if fits or not self._leave_out(outcomes):
@@ -382,10 +392,15 @@ def silent(episode: Episode) -> bool:
     return episode.agent.stop is not None and episode.agent.stop.reason == "policy"
 
 
-def _usage_line(context: Context, before: int) -> str:
+def _choice(ways: Sequence[str]) -> str:
+    """What a policy may do when its window fills: one of `ways`, or answer."""
+    return f"{', '.join(ways)} or answer" if ways else "answer"
+
+
+def _usage_line(context: Context, before: int, advice: str) -> str:
     """The usage line that counts itself: its number settles after one correction."""
     total = before
     for _ in range(3):
-        line = context.window.usage(total)
+        line = context.window.usage(total, advice)
         total = before + len(context.renderer.encode(line))
     return line

@@ -11,7 +11,7 @@ from trivium.harness.base import Keep, Scene, Subagent, ToolError
 from trivium.harness.tools import Tool, tool
 
 
-@tool
+@tool(frees=True)
 def prune_chunks(
     scene: Scene, keep: Annotated[list[str], Meta(description="handles of the chunks to keep, such as #3")]
 ) -> Keep:

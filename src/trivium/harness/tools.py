@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, get_type_hints
+from dataclasses import dataclass, replace
+from typing import Any, get_type_hints, overload
 
 import msgspec
 
@@ -15,12 +15,14 @@ from trivium.harness.base import Keep, Passage, Result, Scene, ToolError
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool a policy can call. Make one with `@tool`."""
+    """A tool a policy can call. Make one with `@tool`. One that `frees` room in the view may be called when the window is
+    nearly full; the first word of its name, as in prune_chunks, is the verb by which a policy is advised to use it."""
 
     name: str
     description: str
     arguments: type[msgspec.Struct]
     function: Callable[..., Result | Awaitable[Result]]
+    frees: bool = False
 
     def spec(self) -> dict[str, Any]:
         """The tool as the OpenAI API describes it to a model."""
@@ -49,8 +51,19 @@ class Tool:
         return passages
 
 
-def tool(function: Callable[..., Any]) -> Tool:
-    """Make a Tool of `function(scene, ...)`, sync or async; the first paragraph of its docstring describes it to the model."""
+@overload
+def tool(function: Callable[..., Any]) -> Tool: ...
+
+
+@overload
+def tool(*, frees: bool = False) -> Callable[[Callable[..., Any]], Tool]: ...
+
+
+def tool(function: Callable[..., Any] | None = None, *, frees: bool = False) -> Tool | Callable[[Callable[..., Any]], Tool]:
+    """Make a Tool of `function(scene, ...)`, sync or async; the first paragraph of its docstring describes it to the model.
+    Write `@tool`, or `@tool(frees=True)` for one that frees room in the view."""
+    if function is None:
+        return lambda function: replace(tool(function), frees=frees)
     if not getattr(function, "__name__", "").isidentifier():
         raise InputError(f"{function!r} has no name that a policy could call it by: write it with def")
     hints = get_type_hints(function, include_extras=True)
