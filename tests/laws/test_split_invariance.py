@@ -5,6 +5,7 @@ On a real network, for every algorithm of the table. Ranks: tests/train/test_dat
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.train.house import gradients, groups, learner, network, record, recut
+from trivium.trace import Override, Sampling
 from trivium.train import CISPO, GRPO, GSPO, TABLE, Algorithm, Batch, DrGRPO, Group
 from trivium.train.batch import lessons
 
@@ -76,3 +78,20 @@ def test_a_group_without_signal_changes_nothing_but_its_count():
     ours = gradients(learner(NETWORK, CISPO()), Batch([dull, *BATCH.groups]))
     same(whole(CISPO(), 1), ours)
     assert ours[1]["groups_dropped"] == 1 and ours[1]["groups"] == 4
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(cuts=st.lists(st.lists(st.integers(1, 30), max_size=5), min_size=9, max_size=9), micro_tokens=st.sampled_from([1, 40]))
+def test_requests_of_several_temperatures(cuts, micro_tokens):
+    """Rows of their own, since a row has one temperature, and still one episode to every normaliser."""
+    mixed, cut = [copy.deepcopy(EPISODES) for _ in range(2)]
+    for episode in (*mixed, *cut):
+        (segment,) = episode.agent.segments
+        segment.overrides = [Override(s.start, s.stop, Sampling(0.5 + n)) for n, s in enumerate(segment.sampled()[:2])]
+    fresh, recuts = iter(mixed), iter([recut(*each) for each in zip(cut, cuts, strict=True)])
+    whole = Batch([Group(g.task_id, [next(fresh) for _ in g.episodes], g.rewards) for g in BATCH.groups])
+    parts = Batch([Group(g.task_id, [next(recuts) for _ in g.episodes], g.rewards) for g in BATCH.groups])
+    ours = gradients(learner(NETWORK, GRPO(), micro_tokens=10_000), whole)
+    same(ours, gradients(learner(NETWORK, GRPO(), micro_tokens=micro_tokens), parts))
+    with pytest.raises(AssertionError):
+        same(ours, gradients(learner(NETWORK, GRPO()), BATCH))

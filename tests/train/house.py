@@ -85,6 +85,7 @@ def _piece(whole: Segment, start: int, stop: int) -> Segment:
     """Tokens up to `stop` in view, those left of `start` carried over; spans and runs are cut at both."""
     spans = [_cut(span, low, high) for span in whole.spans for low, high in ((0, start), (start, stop))]
     runs = [_cut(run, low, high) for run in whole.versions for low, high in ((0, start), (start, stop))]
+    overrides = [_cut(part, low, high) for part in whole.overrides for low, high in ((0, start), (start, stop))]
     return Segment(
         whole.tokens[:stop],
         whole.logprobs[:stop],
@@ -93,6 +94,7 @@ def _piece(whole: Segment, start: int, stop: int) -> Segment:
         [run for run in runs if run.start < run.stop],
         whole.sampling,
         carried=start,
+        overrides=[part for part in overrides if part.start < part.stop],
     )
 
 

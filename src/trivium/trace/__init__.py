@@ -7,20 +7,22 @@ from trivium.trace.codec import decode, encode
 from trivium.trace.episode import (
     Call,
     Episode,
+    Fault,
+    Override,
     Piece,
     Sampling,
     Score,
     Segment,
     Span,
     Stop,
-    Task,
     Thread,
 )
 from trivium.trace.ops import Branch, Cut, Join, Op, Point, Prune, Restart, Spawn, Summarize
 from trivium.trace.rows import Row, rows
 from trivium.trace.store import Store
+from trivium.trace.task import Task
 
 __all__ = [
-    "Branch", "Call", "Cut", "Episode", "Join", "Op", "Piece", "Point", "Prune", "Restart", "Row", "Sampling", "Score",
-    "Segment", "Span", "Spawn", "Stop", "Store", "Summarize", "Task", "Thread", "decode", "encode", "rows",
+    "Branch", "Call", "Cut", "Episode", "Fault", "Join", "Op", "Override", "Piece", "Point", "Prune", "Restart", "Row",
+    "Sampling", "Score", "Segment", "Span", "Spawn", "Stop", "Store", "Summarize", "Task", "Thread", "decode", "encode", "rows",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The nouns of a trace: Task, Episode, Thread, Segment, Span, Call.
+"""The nouns of a trace: Episode, Thread, Segment, Span, Call, Score.
 
 A small episode, as five parallel arrays of its only segment (P prompt, A sampled, R a tool result of two chunks):
 
@@ -25,27 +25,10 @@ from typing import Any, Literal
 
 from trivium.errors import InputError, LawError
 from trivium.trace.ops import AnyOp, Branch
+from trivium.trace.task import Task
 
 Kind = Literal["prompt", "sampled", "message", "chunk", "summary"]
 NAN = math.nan
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What is asked, and what is needed to judge it.
-
-    `truth` is JSON-like and never shown to a policy; search tasks keep `gold` (document ids in hop order), `answer`, `hops`.
-    """
-
-    id: str
-    prompt: str
-    truth: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.id, str) or not isinstance(self.prompt, str) or not self.id:
-            raise InputError(f"a task's id and prompt are text, not {self.id!r} and {self.prompt!r}")
-        if not isinstance(self.truth, dict) or not all(isinstance(name, str) for name in self.truth):
-            raise InputError(f"task {self.id}: its truth is a dict by names, as {{'answer': ...}}, not {self.truth!r:.80}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +68,22 @@ class Stretch:
     version: int
 
 
+@dataclass(frozen=True, slots=True)
+class Override:
+    """Sampled tokens `[start, stop)` of a request with other parameters than its segment's `sampling`."""
+
+    start: int
+    stop: int
+    sampling: Sampling
+
+
 @dataclass(slots=True)
 class Segment:
     """An append-only run of tokens under one context; only a recorded op begins the next one.
 
     `tokens` int, `logprobs` float at the sampling temperature (NaN where nothing was sampled, or a text-only policy
-    spoke), `kept` the probability mass that truncation left (1.0 where none acted) beside each logprob.
+    spoke), `kept` the probability mass that truncation left (1.0 where none acted) beside each logprob. `sampling` says how
+    tokens were drawn, except for those of `overrides`.
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -100,20 +93,29 @@ class Segment:
     versions: list[Stretch] = field(default_factory=list)
     sampling: Sampling = field(default_factory=Sampling)
     carried: int = 0
+    overrides: list[Override] = field(default_factory=list)
 
     def append(self, tokens: Sequence[int], kind: Kind, ref: str = "") -> Span:
         """Add tokens that nobody sampled."""
         return self._extend(tokens, [NAN] * len(tokens), [1.0] * len(tokens), kind, ref)
 
     def speak(
-        self, tokens: Sequence[int], logprobs: Sequence[float], versions: Sequence[int], kept: Sequence[float] = ()
+        self,
+        tokens: Sequence[int],
+        logprobs: Sequence[float],
+        versions: Sequence[int],
+        kept: Sequence[float] = (),
+        sampling: Sampling | None = None,
     ) -> Span:
-        """Add tokens a policy sampled, one logprob and one version each (empty `logprobs`: a text-only policy)."""
+        """Add tokens a policy sampled, one logprob and one version each (empty `logprobs`: a text-only policy). `sampling` is
+        their request's, where it may differ from the segment's."""
         start = len(self.tokens)
         if len(versions) != len(tokens):
             raise LawError(f"a segment got {len(tokens)} tokens of {len(versions)} versions")
         for offset, version in enumerate(versions):
             self._version(start + offset, version)
+        if tokens and sampling not in (None, self.sampling):
+            self.overrides.append(Override(start, start + len(tokens), sampling))
         return self._extend(tokens, list(logprobs) or [NAN] * len(tokens), list(kept) or [1.0] * len(tokens), "sampled", "")
 
     def _extend(self, tokens, logprobs, kept, kind: Kind, ref: str) -> Span:
@@ -138,6 +140,10 @@ class Segment:
         """The spans sampled in this segment: those right of `carried`."""
         return [span for span in self.spans if span.kind == "sampled" and span.start >= self.carried]
 
+    def sampling_at(self, position: int) -> Sampling:
+        """How the sampled token at `position` was drawn."""
+        return next((each.sampling for each in self.overrides if each.start <= position < each.stop), self.sampling)
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -154,9 +160,23 @@ class Piece:
         return self.text.strip().removesuffix(self.ref).rstrip()
 
 
+Fault = Literal["", "arguments", "environment", "provider", "aborted", "timeout"]
+"""Whose doing it was that a call failed.
+
+    arguments      the policy's own: an unreadable call, an unknown tool, wrong types, a refusal, a ToolError
+    environment    the tool's or the sandbox' own bug
+    provider       a server behind the tool, such as a sub-agent's policy or an endpoint
+    aborted        the call was cancelled with its turn
+    timeout        the call's own deadline passed
+    ""             the call did not fail; or it has an `error`, and nobody recorded whose (stores from before 2026-11-28)
+"""
+
+
 @dataclass(slots=True)
 class Call:
-    """One tool call of a thread: what was asked in which turn, what came back, and when (seconds since 1970)."""
+    """One tool call of a thread: what was asked in which turn, what came back, and when (seconds since 1970).
+
+    Where it failed, `error` says so in words (the policy was shown them) and `fault` by kind."""
 
     id: str
     turn: int
@@ -166,6 +186,7 @@ class Call:
     error: str = ""
     began: float = 0.0
     ended: float = 0.0
+    fault: Fault = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +222,11 @@ class Thread:
 
 @dataclass(slots=True)
 class Episode:
-    """One Task attempted. `sample` numbers the attempts of a group; the first thread is the agent's."""
+    """One Task attempted. `sample` numbers the attempts of a group; the first thread is the agent's.
+
+    `began` and `ended` are seconds since 1970, 0.0 where unknown; two runs of one seed differ in them and in nothing else (law
+    11). `deployment` names the harness or the deployment that served it, by its digest; it is empty where unknown.
+    """
 
     id: str
     task: Task
@@ -210,6 +235,9 @@ class Episode:
     threads: list[Thread] = field(default_factory=list)
     ops: list[AnyOp] = field(default_factory=list)
     snapshots: list[str] = field(default_factory=list)
+    began: float = 0.0
+    ended: float = 0.0
+    deployment: str = ""
 
     @property
     def agent(self) -> Thread:
