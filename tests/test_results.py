@@ -1,4 +1,4 @@
-"""What the documents claim was measured: every interval they quote stands in a file of docs/results."""
+"""What the documents claim was measured: every interval they quote stands in a file of docs/results, which is small."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ _ELSEWHERE = re.compile(r"git show|\(log\.md|\blog\b|commit|by hand")
 
 
 def intervals(found) -> Iterator[list[float]]:
-    """Every [mean, low, high] of a results file, but those of single questions."""
+    """Every [mean, low, high] of a results file."""
     if isinstance(found, dict):
-        for name, value in found.items():
-            if name not in ("per_task", "runs"):
-                yield from intervals(value)
+        for value in found.values():
+            yield from intervals(value)
     elif isinstance(found, list):
         if len(found) == 3 and all(isinstance(value, float) for value in found):
             yield found
@@ -71,3 +70,28 @@ def test_an_interval_that_was_not_measured_is_seen(measured):
     assert len(found) > 200
     other = [(mean, low, f"{float(high) + 0.017:.3f}") for mean, low, high in found]
     assert sum(values in measured for values in other) < 0.05 * len(other)
+
+
+RESULTS = ROOT / "docs" / "results"
+
+
+def test_the_results_are_small():
+    size = sum(path.stat().st_size for path in RESULTS.iterdir())
+    assert size <= 4_000_000, f"docs/results holds {size:,} bytes: keep means and intervals, leave out single questions"
+
+
+def longest(values) -> int:
+    """The length of the longest list in a results file."""
+    inner = values.values() if isinstance(values, dict) else values if isinstance(values, list) else ()
+    return max([len(values) if isinstance(values, list) else 0, *map(longest, inner)])
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.name)
+def test_results_hold_no_scores_of_single_questions(path):
+    """No comparison has fewer than 36 questions, and none has so many recipes, seeds or versions."""
+    assert longest(json.loads(path.read_text())) < 36
+
+
+def test_every_picture_is_shown_by_a_page():
+    shown = {name for page in PAGES for name in re.findall(r"!\[[^\]]*\]\([^)]*?([\w.]+\.png)\)", page.read_text())}
+    assert {path.name for path in RESULTS.glob("*.png")} == shown
