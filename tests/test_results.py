@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 _NUMBER = r"[-+]?x?\d*\.\d+"
 _INTERVAL = re.compile(rf"({_NUMBER}) ?\*{{0,2}} \[({_NUMBER}), ({_NUMBER})\]")
-_ELSEWHERE = re.compile(r"git show|\(log\.md|\blog\b|commit|by hand")
+_ELSEWHERE = re.compile(r"git show|\(log\.md|\blog\b|commit|by hand|\(#[a-z-]*session")
 """A sentence that says where else its numbers are from."""
 
 
@@ -40,10 +40,20 @@ def measured() -> set[tuple[str, ...]]:
     return {written(values, places) for values in found for places in (2, 3)}
 
 
+def checked_lines(page: Path) -> Iterator[tuple[int, str]]:
+    """A page's numbered lines. Of the log only the sections "In full": its diary quotes runs that were not kept."""
+    diary = page.name == "log.md"
+    for number, line in enumerate(page.read_text().split("\n"), 1):
+        if page.name == "log.md" and line.startswith("## "):
+            diary = not line.startswith("## In full: ")
+        if not diary:
+            yield number, line
+
+
 def quoted(page: Path) -> list[tuple[int, str, tuple[str, ...]]]:
     """The intervals of a page with their lines, but for those of a sentence that names another source."""
     found = []
-    for number, line in enumerate(page.read_text().split("\n"), 1):
+    for number, line in checked_lines(page):
         for sentence in re.split(r"(?<=[.;]) ", line):
             if not _ELSEWHERE.search(sentence):
                 for match in _INTERVAL.finditer(sentence):
@@ -55,7 +65,7 @@ def quoted(page: Path) -> list[tuple[int, str, tuple[str, ...]]]:
 
 
 PAGES = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
-QUOTES = {page: found for page in PAGES if page.name != "log.md" and (found := quoted(page))}
+QUOTES = {page: found for page in PAGES if (found := quoted(page))}
 
 
 @pytest.mark.parametrize("page", QUOTES, ids=lambda page: page.name)
