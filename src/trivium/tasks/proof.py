@@ -17,7 +17,7 @@ from trivium.corpus.base import Document
 from trivium.trace.episode import Task
 
 _LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)|https?://\S+")
-_OPINIONS = frozenset({"yes", "no"})
+OPINIONS = frozenset({"yes", "no"})
 
 
 def prove(task: Task, documents: Iterable[Document]) -> list[str]:
@@ -36,7 +36,7 @@ def prove(task: Task, documents: Iterable[Document]) -> list[str]:
         return faults
     answer = str(task.truth.get("answer", ""))
     holders = gold[-1:] if chain else gold
-    if answer and answer.lower() not in _OPINIONS and not any(says(texts[id], answer) for id in holders):
+    if answer and answer.lower() not in OPINIONS and not any(says(texts[id], answer) for id in holders):
         faults.append(f"{task.id}: {' and '.join(map(repr, holders))} hold no answer {answer!r}")
     if chain:
         faults += _links(task, texts) + [f"{task.id}: the question says {name!r}" for name in leaks(task.prompt, chain)]
