@@ -298,9 +298,9 @@ def test_whoever_an_assignment_assigned_stays_on_record_when_its_time_is_over(re
 
     leaf = Subagent(Hangs([call(search()), say("late")], renderer, "leaf"), Harness([search_corpus], Window(3000), specs=False))
     assigned = call(("assign_task", {"agent": "helper", "prompt": "Look."}))
-    limits, tools = Limits(tool_seconds=0.3), [assign_task({"helper": leaf})]
-    middle = Subagent(Scripted([assigned], renderer, "middle"), Harness(tools, Window(3000), specs=False))  # no limit hit
-    outer = Harness([assign_task({"helper": middle})], Window(3000), specs=False, limits=limits)
+    tools = [assign_task({"helper": leaf})]
+    middle = Subagent(Scripted([assigned], renderer, "middle"), Harness(tools, Window(3000), specs=False), seconds=0.3)
+    outer = Harness([assign_task({"helper": middle})], Window(3000), specs=False)
     episode = asyncio.run(outer.run(TASK, Scripted([assigned, say("alone")], renderer, "agent")))
     assert [thread.policy for thread in episode.threads] == ["agent", "leaf", "middle"]
     assert [op.child for op in episode.ops] == [thread.id for thread in episode.threads[1:]]

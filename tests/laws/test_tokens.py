@@ -158,8 +158,8 @@ def test_a_sub_agent_that_takes_too_long_ends_as_such_and_does_not_join(renderer
         async def speak(self, view, sampling):
             await asyncio.sleep(5)
 
-    agents = {"sleeper": Subagent(Sleeper([], renderer, "frozen"), Harness([], Window(2000), "Help.", specs=False))}
-    harness = Harness([assign_task(agents)], Window(4000), "Lead.", Limits(tool_seconds=0.1), specs=False)
+    sleeper = Subagent(Sleeper([], renderer, "frozen"), Harness([], Window(2000), "Help.", specs=False), seconds=0.1)
+    harness = Harness([assign_task({"sleeper": sleeper})], Window(4000), "Lead.", Limits(tool_seconds=9), specs=False)
     script = [call(("assign_task", {"agent": "sleeper", "prompt": "wait"})), say("nothing")]
     episode = asyncio.run(harness.run(TASK, Scripted(script, renderer, "agent")))
     assert episode.threads[1].stop.reason == "timeout" and episode.agent.stop.reason == "finished"

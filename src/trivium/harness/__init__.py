@@ -3,13 +3,13 @@
 The only writer of ops. Knows no model and no particular tool but those that manage the context itself.
 """
 
-from trivium.harness.base import Keep, Limits, Passage, Scene, Subagent, ToolError, Window, read_usage
+from trivium.harness.base import Keep, Limits, Passage, Scene, Subagent, Tool, ToolError, Window, read_usage
 from trivium.harness.context import Context, Snapshot
 from trivium.harness.loop import Harness, refuse_gaps, refuse_silence, silent
 from trivium.harness.manage import assign_task, prune_chunks
-from trivium.harness.tools import Tool, tool
+from trivium.harness.tools import FunctionTool, tool
 
 __all__ = [
-    "Context", "Harness", "Keep", "Limits", "Passage", "Scene", "Snapshot", "Subagent", "Tool", "ToolError", "Window",
-    "assign_task", "prune_chunks", "read_usage", "refuse_gaps", "refuse_silence", "silent", "tool",
+    "Context", "FunctionTool", "Harness", "Keep", "Limits", "Passage", "Scene", "Snapshot", "Subagent", "Tool", "ToolError",
+    "Window", "assign_task", "prune_chunks", "read_usage", "refuse_gaps", "refuse_silence", "silent", "tool",
 ]  # fmt: skip

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from trivium.errors import InputError
 from trivium.policy import Policy
 from trivium.trace import Task
+from trivium.trace.episode import Fault
 
 if TYPE_CHECKING:
     from trivium.harness.loop import Harness
@@ -18,7 +19,41 @@ _USAGE = re.compile(r"\[Token usage: ([\d,]+)/([\d,]+)\]")
 
 
 class ToolError(Exception):
-    """A tool's own failure, told to the policy in one sentence. It costs the policy a turn and is data on the trace."""
+    """A call that failed, told to the policy in one sentence. It costs the policy a turn and is data on the trace. `fault` says
+    whose doing it was: the policy's own, unless the tool says otherwise."""
+
+    def __init__(self, message: str = "", fault: Fault = "arguments") -> None:
+        super().__init__(message)
+        self.fault: Fault = fault
+
+
+@runtime_checkable
+class Tool(Protocol):
+    """What a policy can call. `@tool` makes one of a function; any other object with these serves as well."""
+
+    @property
+    def name(self) -> str:
+        """What a policy calls it by."""
+        ...
+
+    @property
+    def seconds(self) -> float | None:
+        """How long one call may take; None for the harness' `Limits.tool_seconds`."""
+        ...
+
+    @property
+    def frees(self) -> bool:
+        """Whether it frees room in the view. Such a tool may be called when the window is nearly full, and the usage line
+        advises it by the first word of its name, which is a verb, as in prune_chunks."""
+        ...
+
+    def spec(self) -> dict[str, Any]:
+        """The tool as the OpenAI API describes it to a model: `{"type": "function", "function": {"name": ..., ...}}`."""
+        ...
+
+    async def __call__(self, scene: Scene, arguments: dict[str, Any]) -> Result:
+        """The result of one call. Raises ToolError for what the policy should be told in one sentence."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +103,8 @@ def read_usage(text: str) -> list[tuple[int, int]]:
 class Limits:
     """What ends an episode or a call by force: turns of a thread, seconds of one tool call, calls of one turn.
 
-    Only a tool that awaits can be stopped: a plain function runs to its end, on the event loop, so make a slow one async.
+    A tool may have seconds of its own. Only one that awaits can be stopped: a plain function runs to its end, on the event
+    loop, so make a slow one async.
     """
 
     turns: int = 64
@@ -99,7 +135,7 @@ class Keep:
     """An edit: of the chunks now in view, keep those with these handles. Applied after all results of the turn."""
 
     refs: tuple[str, ...]
-    said: str
+    note: str
 
 
 Result = str | list[Passage] | Keep
@@ -107,10 +143,16 @@ Result = str | list[Passage] | Keep
 
 @dataclass(frozen=True, slots=True)
 class Subagent:
-    """Somebody a policy may hand an assignment to: who speaks, and how it lives. Frozen unless a run names its policy."""
+    """Somebody a policy may hand an assignment to: who speaks, how it lives, and the seconds of its whole life. Frozen unless a
+    run names its policy."""
 
     policy: Policy
     harness: Harness
+    seconds: float = 600.0
+
+    def __post_init__(self) -> None:
+        if not self.seconds > 0:
+            raise InputError(f"a sub-agent needs more than 0 seconds, not {self.seconds}")
 
 
 @dataclass(frozen=True, slots=True)

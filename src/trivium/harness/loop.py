@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from blake3 import blake3
 
 from trivium.errors import InputError, PolicyError
-from trivium.harness.base import Keep, Limits, Passage, Result, Scene, Subagent, ToolError, Window
+from trivium.harness.base import Keep, Limits, Passage, Result, Scene, Subagent, Tool, ToolError, Window
 from trivium.harness.context import Context, Ending, Message, Snapshot
-from trivium.harness.tools import Tool
+from trivium.harness.toolset import Toolset, choice
 from trivium.policy import Asked, Policy, Renderer, Reply, View
 from trivium.trace import Branch, Call, Episode, Join, Piece, Sampling, Spawn, Stop, Task, Thread
+from trivium.trace.episode import Fault
 
 _SHORT = 80
 """Letters to which an error is cut where there is no room for it."""
@@ -50,34 +52,31 @@ class Harness:
         specs: bool = True,
         ending: Ending | None = None,
     ) -> None:
-        if bare := next((tool for tool in tools if not isinstance(tool, Tool)), None):
-            raise InputError(f"{getattr(bare, '__name__', bare)} is no tool: put @tool before it")
-        self.tools = {tool.name: tool for tool in tools}
-        if len(self.tools) != len(tools):
-            raise InputError(f"two tools share a name: {sorted(tool.name for tool in tools)}")
+        self.toolset = Toolset.of(tools)
         if ending and not getattr(ending, "__name__", "").isidentifier():
             raise InputError(f"write the ending with def, so that its name tells it from others: {ending!r} has none")
         self.window, self.prompt, self.limits, self.ending = window, prompt, limits or Limits(), ending
-        self.offered = [tool.spec() for tool in tools]
-        self.freeing = [tool.name for tool in tools if tool.frees]
-        self.specs = self.offered if specs else []
+        self.specs = self.toolset.specs if specs else []
+
+    @property
+    def tools(self) -> dict[str, Tool]:
+        """Its tools by their names."""
+        return self.toolset.tools
 
     @property
     def digest(self) -> str:
         """What tells how episodes live here from any other way, as far as it can be written down: prompt, tools' names and
         types, window, limits, the name of what ends an answer, what is advised past `soft`. Not what tools do."""
-        written = [self.prompt, self.offered, self.specs, repr(self.window), repr(self.limits)]
+        written = [self.prompt, self.toolset.specs, self.specs, repr(self.window), repr(self.limits)]
         written += [self.ending.__name__] if self.ending else []
         written += [self.advice] if self.advice != "Prune or answer." else []  # older stores know no other advice
         return blake3(json.dumps(written, sort_keys=True).encode()).hexdigest()
 
     @property
     def advice(self) -> str:
-        """What the usage line says past `soft`: how to free room with the tools there are, or to answer. A window that
-        summarizes itself makes its own room, so without such a tool there is nothing to advise."""
-        if not self.freeing and self.window.summarize is not None:
-            return ""
-        return f"{_choice([name.strip('_').partition('_')[0] for name in self.freeing]).capitalize()}."
+        """What the usage line says past `soft`. A window that summarizes itself makes its own room, so without a tool that
+        frees room there is nothing to advise."""
+        return self.toolset.advice if self.toolset.freeing or self.window.summarize is None else ""
 
     async def run(
         self,
@@ -174,7 +173,7 @@ class _Life:
         if room < 1:
             return None, False
         stream = (self.episode.seed, self.episode.task.id, self.episode.sample, context.thread.id, turn, *purpose)
-        view = View(context.segment.tokens, context.text(), self.harness.offered, stream)
+        view = View(context.segment.tokens, context.text(), self.harness.toolset.specs, stream)
         try:
             reply = await self.policy.speak(view, replace(sampling, max_tokens=room))
         except asyncio.CancelledError as error:  # of this attempt, or of what its policy itself waited for?
@@ -188,10 +187,11 @@ class _Life:
 
     async def _act(self, turn: int, ids: list[str], asked: Sequence[Asked], in_view: dict[str, str]) -> list[_Outcome]:
         """All calls of a turn, at once; each fails alone (law 8)."""
-        outcomes = [_Outcome(Call(id, turn, a.name, a.arguments, error=a.error)) for id, a in zip(ids, asked, strict=True)]
+        outcomes = [_Outcome(_new_call(id, turn, a)) for id, a in zip(ids, asked, strict=True)]
         self.context.thread.calls += [outcome.call for outcome in outcomes]
         for outcome in outcomes[self.harness.limits.calls :]:
             outcome.call.error = outcome.call.error or f"at most {self.harness.limits.calls} calls in one turn"
+            outcome.call.fault = "arguments"
         try:
             await asyncio.gather(*(self._call(outcome, in_view) for outcome in outcomes if not outcome.call.error))
         finally:  # whoever was assigned something stays on record, also where its assigner's own time is over
@@ -206,29 +206,32 @@ class _Life:
             self.episode.ops.append(Spawn(author=author, version=self.spoken, call=outcome.call.id, at=at, child=child.id))
 
     async def _call(self, outcome: _Outcome, in_view: dict[str, str]) -> None:
+        """Run one call. Whatever goes wrong is data on it (law 8), unless the whole turn is cancelled."""
         call, window = outcome.call, self.context.window
         call.began = time.time()
         try:
-            if call.name not in self.harness.tools:
-                raise ToolError(f"there is no tool {call.name!r}; there are {', '.join(self.harness.tools)}")
-            if self.context.used > window.hard * window.budget and not self.harness.tools[call.name].frees:
-                raise ToolError(f"the window is nearly full: {_choice(self.harness.freeing)}")
-            async with asyncio.timeout(self.harness.limits.tool_seconds) as deadline:
-                outcome.result = await self.harness.tools[call.name](self._scene(outcome, in_view), call.arguments)
+            tool = self.harness.toolset.find(call.name)
+            if self.context.used > window.hard * window.budget and not tool.frees:
+                raise ToolError(f"the window is nearly full: {choice(self.harness.toolset.freeing)}")
+            seconds = self.harness.limits.tool_seconds if tool.seconds is None else tool.seconds
+            async with asyncio.timeout(seconds) as deadline:
+                outcome.result = _shown(call.name, await tool(self._scene(outcome, in_view), call.arguments))
         except ToolError as error:
-            call.error = str(error) or f"{call.name} failed"
+            _fail(call, str(error) or f"{call.name} failed", error.fault)
         except TimeoutError as error:
-            late = f"took longer than {self.harness.limits.tool_seconds:g} s"
-            call.error = f"{call.name} {late if deadline.expired() else f'failed: TimeoutError: {error}'}"
+            late = deadline.expired()
+            why = f"took longer than {seconds:g} s" if late else f"failed: TimeoutError: {error}"
+            _fail(call, f"{call.name} {why}", "timeout" if late else "environment")
         except asyncio.CancelledError:
             if asyncio.current_task().cancelling():
-                call.error, call.ended = f"{call.name} was cancelled with its turn", time.time()
+                _fail(call, f"{call.name} was cancelled with its turn", "aborted")
                 raise
-            call.error = f"{call.name} failed: what it waited for was cancelled"
+            _fail(call, f"{call.name} failed: what it waited for was cancelled", "environment")
         except Exception as error:  # a tool's bug is data on its thread; it must not cancel its siblings
-            call.error = f"{call.name} failed: {type(error).__name__}: {error}"
-        call.error = call.error.encode(errors="replace").decode()
-        call.ended = time.time()
+            whose = "provider" if isinstance(error, PolicyError) else "environment"
+            _fail(call, f"{call.name} failed: {type(error).__name__}: {error}", whose)
+        finally:
+            call.ended = time.time()
 
     def _scene(self, outcome: _Outcome, in_view: dict[str, str]) -> Scene:
         async def spawn(subagent: Subagent, prompt: str) -> str:
@@ -250,10 +253,16 @@ class _Life:
         context = subagent.harness._open(id, subagent.policy, prompt, Sampling())
         outcome.children.append(context.thread)
         try:
-            await _Life(subagent.harness, self.episode, subagent.policy, context, None).live()
+            async with asyncio.timeout(subagent.seconds) as deadline:
+                await _Life(subagent.harness, self.episode, subagent.policy, context, None).live()
         except asyncio.CancelledError:
-            context.thread.stop = Stop("timeout", "its assignment took too long")
+            context.thread.stop = Stop("timeout", "its assignment was cancelled")
             raise
+        except TimeoutError as error:
+            if not deadline.expired():
+                raise
+            context.thread.stop = Stop("timeout", f"its assignment took longer than {subagent.seconds:g} s")
+            raise ToolError(f"the sub-agent took longer than {subagent.seconds:g} s", "timeout") from error
         except Exception as error:  # its policy's bug: data on its thread and on the call
             context.thread.stop = Stop("policy", f"{type(error).__name__}: {error}")
             raise
@@ -266,7 +275,7 @@ class _Life:
         context, author, version = self.context, self.policy.name, self.spoken
         edits = [outcome for outcome in outcomes if isinstance(outcome.result, Keep) and not outcome.call.error]
         for outcome in edits[1:]:
-            outcome.call.error = "the view is edited once a turn, and was"
+            _fail(outcome.call, "the view is edited once a turn, and was", "arguments")
         dropped = {ref for outcome in edits[:1] for ref in in_view if ref not in outcome.result.refs}
         if not self._fill(outcomes, dropped):
             return Stop("window", "the results of a turn do not fit")
@@ -325,7 +334,7 @@ class _Life:
             if call.error:
                 call.pieces = [Piece(plain(f"Error: {call.error}\n"))]
             elif isinstance(outcome.result, Keep):
-                call.pieces = [Piece(plain(f"{outcome.result.said}\n"))]
+                call.pieces = [Piece(plain(f"{outcome.result.note}\n"))]
             elif isinstance(outcome.result, str):
                 call.pieces = [Piece(plain(f"{outcome.result}\n"))]
             else:
@@ -349,10 +358,13 @@ class _Life:
             call, encode, plain = outcome.call, self.context.renderer.encode, self.context.renderer.plain
             if len(call.pieces[0].text) > 2 * _SHORT:
                 if isinstance(outcome.result, Keep) and not call.error:  # which is done, however long its note
-                    call.pieces = [Piece(plain(f"{outcome.result.said[:_SHORT]}\n"))]
+                    call.pieces = [Piece(plain(f"{outcome.result.note[:_SHORT]}\n"))]
                     return True
                 length = len(encode(call.pieces[0].text))
-                call.error = call.error[:_SHORT] or f"the result takes {length} tokens: no room for it"
+                if call.error:
+                    call.error = call.error[:_SHORT]
+                else:
+                    _fail(call, f"the result takes {length} tokens: no room for it", "arguments")
                 call.pieces = [Piece(plain(f"Error: {call.error}\n"))]
                 return True
         return False
@@ -392,9 +404,24 @@ def silent(episode: Episode) -> bool:
     return episode.agent.stop is not None and episode.agent.stop.reason == "policy"
 
 
-def _choice(ways: Sequence[str]) -> str:
-    """What a policy may do when its window fills: one of `ways`, or answer."""
-    return f"{', '.join(ways)} or answer" if ways else "answer"
+def _new_call(id: str, turn: int, asked: Asked) -> Call:
+    """A call as it was asked for, failed already where it cannot be read."""
+    return Call(id, turn, asked.name, asked.arguments, error=asked.error, fault="arguments" if asked.error else "")
+
+
+def _fail(call: Call, error: str, fault: Fault) -> None:
+    call.error, call.fault = error.encode(errors="replace").decode(), fault
+
+
+def _shown(name: str, result: Any) -> Result:
+    """What a tool returned, as a policy can be shown it. Raises ToolError for anything else, which is the tool's own bug."""
+    if isinstance(result, str | Keep):
+        return result
+    passages = list(result) if isinstance(result, Iterable) else [result]
+    if wrong := [type(each).__name__ for each in passages if not isinstance(each, Passage)]:
+        of = "" if passages == [result] else f"{type(result).__name__} of "
+        raise ToolError(f"{name} must return text or a list of Passage, not {of}{wrong[0]}", "environment")
+    return passages
 
 
 def _usage_line(context: Context, before: int, advice: str) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Annotated
 
 from msgspec import Meta
 
 from trivium.harness.base import Keep, Scene, Subagent, ToolError
-from trivium.harness.tools import Tool, tool
+from trivium.harness.tools import FunctionTool, tool
 
 
 @tool(frees=True)
@@ -28,7 +29,7 @@ def prune_chunks(
     return Keep(live, f"Pruned {dropped}.{note}")
 
 
-def assign_task(agents: dict[str, Subagent]) -> Tool:
+def assign_task(agents: dict[str, Subagent]) -> FunctionTool:
     """The tool that hands an assignment to one of `agents` (name -> Subagent) and returns its one answer."""
 
     async def assign_task(
@@ -41,5 +42,5 @@ def assign_task(agents: dict[str, Subagent]) -> Tool:
             raise ToolError(f"there is no agent {agent!r}; there are {', '.join(agents)}")
         return await scene.spawn(agents[agent.strip()], prompt)
 
-    made = tool(assign_task)
-    return replace(made, description=f"{made.description} Sub-agents: {', '.join(agents)}.")
+    plain = tool(seconds=math.inf)(assign_task)  # each sub-agent has its own limit
+    return replace(plain, description=f"{plain.description} Sub-agents: {', '.join(agents)}.")

@@ -1,27 +1,27 @@
-"""Typed tools: a plain function with annotations is the schema, the check and the documentation of its arguments."""
+"""Tools of plain functions, whose annotations are the schema, the check and the documentation of their arguments."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any, get_type_hints, overload
 
 import msgspec
 
 from trivium.errors import InputError
-from trivium.harness.base import Keep, Passage, Result, Scene, ToolError
+from trivium.harness.base import Result, Scene, ToolError
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
-    """A tool a policy can call. Make one with `@tool`. One that `frees` room in the view may be called when the window is
-    nearly full; the first word of its name, as in prune_chunks, is the verb by which a policy is advised to use it."""
+class FunctionTool:
+    """A Tool that calls a function. Make one with `@tool`."""
 
     name: str
     description: str
     arguments: type[msgspec.Struct]
     function: Callable[..., Result | Awaitable[Result]]
+    seconds: float | None = None
     frees: bool = False
 
     def spec(self) -> dict[str, Any]:
@@ -33,54 +33,62 @@ class Tool:
         return {"type": "function", "function": {"name": self.name, "description": self.description, "parameters": schema}}
 
     async def __call__(self, scene: Scene, arguments: dict[str, Any]) -> Result:
-        """Raises ToolError when the arguments do not fit the types, or the result is none that a policy can be shown."""
+        """Raises ToolError when the arguments do not fit the types."""
         try:
             checked = msgspec.convert(arguments, self.arguments)
         except msgspec.ValidationError as error:
             raise ToolError(f"{self.name}: {error}") from error
         result = self.function(scene, **{name: getattr(checked, name) for name in self.arguments.__struct_fields__})
-        return self._shown(await result if inspect.isawaitable(result) else result)
-
-    def _shown(self, result: Any) -> Result:
-        if isinstance(result, str | Keep):
-            return result
-        passages = list(result) if isinstance(result, Iterable) else [result]
-        if wrong := [type(each).__name__ for each in passages if not isinstance(each, Passage)]:
-            of = "" if passages == [result] else f"{type(result).__name__} of "
-            raise ToolError(f"{self.name} must return text or a list of Passage, not {of}{wrong[0]}")
-        return passages
+        return await result if inspect.isawaitable(result) else result
 
 
 @overload
-def tool(function: Callable[..., Any]) -> Tool: ...
+def tool(function: Callable[..., Any]) -> FunctionTool: ...
 
 
 @overload
-def tool(*, frees: bool = False) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(*, seconds: float | None = None, frees: bool = False) -> Callable[[Callable[..., Any]], FunctionTool]: ...
 
 
-def tool(function: Callable[..., Any] | None = None, *, frees: bool = False) -> Tool | Callable[[Callable[..., Any]], Tool]:
+def tool(
+    function: Callable[..., Any] | None = None, *, seconds: float | None = None, frees: bool = False
+) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
     """Make a Tool of `function(scene, ...)`, sync or async; the first paragraph of its docstring describes it to the model.
-    Write `@tool`, or `@tool(frees=True)` for one that frees room in the view."""
+
+    Write `@tool`, or `@tool(seconds=..., frees=True)` for one with a deadline of its own, or one that frees room in the view.
+    Raises InputError for a function that no policy could call, and for a deadline of a function that cannot be stopped.
+    """
     if function is None:
-        return lambda function: replace(tool(function), frees=frees)
-    if not getattr(function, "__name__", "").isidentifier():
+        return lambda function: _tool(function, seconds, frees)
+    return _tool(function, seconds, frees)
+
+
+def _tool(function: Callable[..., Any], seconds: float | None, frees: bool) -> FunctionTool:
+    name = getattr(function, "__name__", "")
+    if not name.isidentifier():
         raise InputError(f"{function!r} has no name that a policy could call it by: write it with def")
+    if seconds is not None and not (seconds > 0 and inspect.iscoroutinefunction(function)):
+        raise InputError(f"tool {name}: only an async function can be stopped, after more than 0 seconds, not {seconds!r}")
+    described = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
+    return FunctionTool(name, described, _arguments(name, function), function, seconds, frees)
+
+
+def _arguments(name: str, function: Callable[..., Any]) -> type[msgspec.Struct]:
+    """The type of what a policy gives, one field for each parameter behind the scene."""
     hints = get_type_hints(function, include_extras=True)
     scene, *parameters = inspect.signature(function).parameters.values() or (None,)
     if scene is None or hints.get(scene.name, Scene) is not Scene:
-        raise InputError(f"tool {function.__name__}: its first argument is the Scene, before those that a policy gives")
+        raise InputError(f"tool {name}: its first argument is the Scene, before those that a policy gives")
     if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
-        raise InputError(f"tool {function.__name__}: name each argument, so that it can be checked")
+        raise InputError(f"tool {name}: name each argument, so that it can be checked")
     if missing := [p.name for p in parameters if p.name not in hints]:
-        raise InputError(f"tool {function.__name__}: annotate {', '.join(missing)} so that its arguments can be checked")
+        raise InputError(f"tool {name}: annotate {', '.join(missing)} so that its arguments can be checked")
     fields = [(p.name, hints[p.name]) if p.default is p.empty else (p.name, hints[p.name], p.default) for p in parameters]
     try:
-        arguments = msgspec.defstruct(f"{function.__name__}_arguments", fields, forbid_unknown_fields=True, kw_only=True)
+        arguments = msgspec.defstruct(f"{name}_arguments", fields, forbid_unknown_fields=True, kw_only=True)
         msgspec.json.schema_components([arguments])
     except TypeError as error:
         mutable = "default_factory" in str(error)  # which is msgspec's advice, for a class
-        told = "a default that can change is one for all calls: give a tuple or None" if mutable else error
-        raise InputError(f"tool {function.__name__}: {told}") from error
-    described = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
-    return Tool(function.__name__, described, arguments, function)
+        reason = "a default that can change is one for all calls: give a tuple or None" if mutable else error
+        raise InputError(f"tool {name}: {reason}") from error
+    return arguments
