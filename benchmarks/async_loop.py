@@ -20,7 +20,7 @@ import time
 
 from trivium.clock import SimulatedClock
 from trivium.eval import mean_interval
-from trivium.loops import rl, rollouts
+from trivium.loops import Pace, Plan, rl, rollouts
 from trivium.loops.simulated import SimulatedEngine, SimulatedHarness, SimulatedLearner, log_normal, publishing
 from trivium.trace import Task
 
@@ -91,10 +91,8 @@ def _operate(lag: int, steps: int) -> dict[str, float]:
 
 async def _events(engine: SimulatedEngine, learner: SimulatedLearner, lag: int, steps: int) -> list:
     tasks = [Task(f"t{number}", "?") for number in range(GROUPS * 4)]
-    source = rollouts(
-        SimulatedHarness(), tasks, engine, lambda step: _judge, groups=GROUPS, size=SIZE, steps=steps, max_lag=lag
-    )
-    return [event async for event in rl(source, learner, engine, (), max_lag=lag, publish=publishing(SYNC))]
+    source = rollouts(SimulatedHarness(), tasks, engine, lambda step: _judge, Plan(GROUPS, SIZE, steps), pace=Pace(max_lag=lag))
+    return [event async for event in rl(source, learner, engine, (), publish=publishing(SYNC))]
 
 
 async def _judge(episode) -> dict[str, float]:
@@ -135,11 +133,11 @@ def real(lag: int, steps: int) -> dict[str, float]:
 
     async def operate() -> list:
         source = rollouts(
-            parts.harness, parts.train_tasks, engine, parts.scorer, groups=4, size=8, steps=steps, max_lag=lag,
-            sampling=parts.sampling,
+            parts.harness, parts.train_tasks, engine, parts.scorer, Plan(4, 8, steps, sampling=parts.sampling),
+            pace=Pace(max_lag=lag),
         )  # fmt: skip
         probe = engine.renderer.encode("a few words whose logprobs must agree after every update")
-        return [event async for event in rl(source, learner, engine, probe, max_lag=lag)]
+        return [event async for event in rl(source, learner, engine, probe)]
 
     _ = parts.harness, [parts._corpora, parts.train_tasks]  # made before the clock starts
     load, began = os.getloadavg(), time.perf_counter()
@@ -190,7 +188,7 @@ _WARM: dict = {}
 def _learn(lag: int, seed: int, steps: int) -> dict:
     import torch
 
-    from trivium import Engine, Learner, Network, evaluate
+    from trivium import AdamW, Engine, Learner, Network, evaluate
     from trivium.agents.search.recipe import NANO, Parts, Search
 
     torch.set_num_threads(1)
@@ -201,15 +199,15 @@ def _learn(lag: int, seed: int, steps: int) -> dict:
     for network in networks:
         network.load_state({name: tensor.clone() for name, tensor in _WARM[seed].items()})
     engine = Engine(networks[0], renderer=parts.renderer, context=parts.window.budget, slots=64)
-    learner = Learner(networks[1], parts.algorithm, 4e-4, substeps=2, schedule=lambda v: min(1.0, (v + 1) / 5))
+    learner = Learner(networks[1], parts.algorithm, 4e-4, optimizer=AdamW(2, lambda v: min(1.0, (v + 1) / 5)))
 
     async def operate():
         source = rollouts(
-            parts.harness, parts.rl_tasks, engine, parts.scorer, groups=8, size=8, steps=steps, max_lag=lag, seed=seed,
-            sampling=parts.sampling,
+            parts.harness, parts.rl_tasks, engine, parts.scorer, Plan(8, 8, steps, seed=seed, sampling=parts.sampling),
+            pace=Pace(max_lag=lag),
         )  # fmt: skip
         probe = parts.renderer.encode("a few words whose logprobs must agree after every update")
-        events = [event async for event in rl(source, learner, engine, probe, max_lag=lag)]
+        events = [event async for event in rl(source, learner, engine, probe)]
         result, _ = await evaluate(
             parts.harness, parts.heldout_tasks, engine, parts.judge, sampling=parts.sampling, seed=seed + 1, prefix="heldout"
         )  # fmt: skip
@@ -229,7 +227,7 @@ def _learn(lag: int, seed: int, steps: int) -> dict:
 
 async def _warm_up(parts, steps: int = 60) -> dict:
     """The recipe's warm-up, shorter: the weights that every lag begins with."""
-    from trivium import SFT, Learner, Network, sft
+    from trivium import SFT, AdamW, Learner, Network, sft
     from trivium.agents.search.lessons import filtered
     from trivium.agents.search.recipe import NANO
     from trivium.reward import score
@@ -239,7 +237,11 @@ async def _warm_up(parts, steps: int = 60) -> dict:
     )
     kept = filtered(episodes, await score(episodes, parts.scorer(0)), parts.recipe.seed)
     learner = Learner(
-        Network.load(NANO), SFT(), 1e-3, policies={parts.teacher.name}, schedule=lambda v: max(0.1, 1 - v / steps)
+        Network.load(NANO),
+        SFT(),
+        1e-3,
+        policies={parts.teacher.name},
+        optimizer=AdamW(schedule=lambda v: max(0.1, 1 - v / steps)),
     )
     async for _ in sft(learner, kept, steps=steps, size=32, seed=parts.recipe.seed):
         pass

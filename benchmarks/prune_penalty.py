@@ -26,7 +26,7 @@ from typing import Annotated
 import torch
 from msgspec import Meta
 
-from trivium import CISPO, SFT, Corpus, Engine, Harness, Learner, Limits, Network, Sampling, ToolError, Window, tool
+from trivium import CISPO, SFT, AdamW, Corpus, Engine, Harness, Learner, Limits, Network, Sampling, ToolError, Window, tool
 from trivium.agents.search import SearchReward, search_tools
 from trivium.agents.search.pruning import NAN, prune_measures, prune_report
 from trivium.agents.search.recipe import NANO
@@ -36,7 +36,7 @@ from trivium.corpus import Chunk, Document, open_embedder, read_documents
 from trivium.corpus.search import CANDIDATES
 from trivium.eval import Pool, Result, evaluate
 from trivium.harness import Keep, Scene
-from trivium.loops import rl, rollouts, sft
+from trivium.loops import Plan, rl, rollouts, sft
 from trivium.loops.run import read_json, write_json, write_text
 from trivium.policy import Renderer, Scripted, View
 from trivium.policy.message import Message
@@ -172,7 +172,7 @@ async def warm_up(pages: Pages, seed: int, folder: Path) -> None:
     teacher = Scripted(habits(pages.learned, seed), Renderer.load(str(NANO)), name="teacher")
     asked = [divmod(n, len(pages.learned)) for n in range(LESSONS)]
     episodes = [await pages.harness.run(pages.learned[n], teacher, seed=seed, sample=sample) for sample, n in asked]
-    learner = Learner(Network.load(NANO), SFT(), 1e-3, policies={"teacher"}, schedule=_up_then_down)
+    learner = Learner(Network.load(NANO), SFT(), 1e-3, policies={"teacher"}, optimizer=AdamW(schedule=_up_then_down))
     async for event in sft(learner, episodes, steps=SFT_STEPS, size=SFT_SIZE, seed=seed):
         if event.step % 14 == 0:
             print(f"seed {seed} warm-up {event.step}/{SFT_STEPS}: loss {event.metrics['loss']:.3f}", flush=True)
@@ -187,12 +187,15 @@ async def reinforce(pages: Pages, seed: int, folder: Path, name: str) -> dict:
     """The curve of an arm, and its held-out scores after the warm-up and at the end, sampled. `folder` then has its model."""
     engine = Engine(Network.load(folder / "warm"), slots=GROUPS * SIZE, context=WINDOW.budget)
     learner = Learner(
-        Network.load(folder / "warm"), CISPO(high=1.0, eps=0.1), RATE, substeps=2, schedule=lambda v: min(1.0, (v + 1) / 5)
+        Network.load(folder / "warm"),
+        CISPO(high=1.0, eps=0.1),
+        RATE,
+        optimizer=AdamW(substeps=2, schedule=lambda v: min(1.0, (v + 1) / 5)),
     )
     probe, asked = engine.renderer.encode("a few words"), Sampling(max_tokens=WINDOW.reply)
     source = rollouts(
         pages.harness, random.Random(seed).sample(pages.learned, len(pages.learned)), engine, lambda step: judge(ARMS[name]),
-        groups=GROUPS, size=SIZE, steps=STEPS, seed=seed, sampling=asked,
+        Plan(groups=GROUPS, size=SIZE, steps=STEPS, seed=seed, sampling=asked),
     )  # fmt: skip
 
     async def measured(when: str) -> Result:

@@ -27,7 +27,7 @@ from typing import Annotated
 import torch
 from msgspec import Meta
 
-from trivium import SFT, Corpus, Engine, Harness, Learner, Limits, Network, Sampling, ToolError, Window, tool
+from trivium import SFT, AdamW, Corpus, Engine, Harness, Learner, Limits, Network, Sampling, ToolError, Window, tool
 from trivium.agents.search import SearchReward, search_tools
 from trivium.agents.search.measured import Speaker, effort, refusing
 from trivium.agents.search.recipe import HOPS, NANO, Parts, Search
@@ -36,7 +36,7 @@ from trivium.agents.search.tools import BRIEF
 from trivium.corpus.search import CANDIDATES
 from trivium.eval import Pool, Result, evaluate
 from trivium.harness import Passage, Scene
-from trivium.loops import rl, rollouts, sft
+from trivium.loops import Plan, rl, rollouts, sft
 from trivium.loops.run import read_json, write_json, write_text
 from trivium.policy import Policy, Renderer, Scripted, View
 from trivium.policy.message import Message
@@ -152,10 +152,10 @@ async def train(pages: Pages, seed: int, folder: Path) -> None:
         await warm_up(pages, seed, folder / "sft")
     parts, curve = pages.parts, []
     engine = Engine(Network.load(folder / "sft"), slots=SLOTS, context=WINDOW.budget)
-    learner = Learner(Network.load(folder / "sft"), parts.algorithm, RECIPE.lr, substeps=RECIPE.substeps, schedule=parts.rate)
+    learner = Learner(Network.load(folder / "sft"), parts.algorithm, RECIPE.lr, optimizer=AdamW(RECIPE.substeps, parts.rate))
     source = rollouts(
-        pages.harness, pages.learned, engine, lambda step: judge(parts.scorer(step)), groups=RECIPE.groups, size=RECIPE.size,
-        steps=RECIPE.steps, seed=seed, sampling=ASKED, branches=RECIPE.branches,
+        pages.harness, pages.learned, engine, lambda step: judge(parts.scorer(step)),
+        Plan(RECIPE.groups, RECIPE.size, RECIPE.steps, seed=seed, branches=RECIPE.branches, sampling=ASKED),
     )  # fmt: skip
     async for event in rl(source, learner, engine, engine.renderer.encode("a few words")):
         curve.append({name: event.metrics[name] for name in MEASURES})
@@ -186,7 +186,7 @@ async def measure(pages: Pages, seed: int, folder: Path) -> None:
 async def warm_up(pages: Pages, seed: int, folder: Path) -> None:
     teacher = Scripted(pages.script(pages.lessons, FAULTS, seed), Renderer.load(str(NANO)), name="teacher")
     episodes = [await pages.harness.run(task, teacher, seed=seed) for task in pages.lessons]
-    learner = Learner(Network.load(NANO), SFT(), RECIPE.sft_lr, policies={"teacher"}, schedule=_up_then_down)
+    learner = Learner(Network.load(NANO), SFT(), RECIPE.sft_lr, policies={"teacher"}, optimizer=AdamW(schedule=_up_then_down))
     async for event in sft(learner, episodes, steps=RECIPE.sft_steps, size=32, seed=seed):
         if event.step % 10 == 0:
             print(f"seed {seed} warm-up {event.step}/{RECIPE.sft_steps}: loss {event.metrics['loss']:.3f}", flush=True)

@@ -21,7 +21,7 @@ import torch
 import zstandard
 from transformers import AutoConfig
 
-from trivium import CISPO, Batch, Engine, Harness, Learner, Limits, Network, Sampling, Window, publish, rollouts
+from trivium import CISPO, AdamW, Batch, Engine, Harness, Learner, Limits, Network, Plan, Sampling, Window, publish, rollouts
 from trivium.agents.search import SearchReward, search_tools
 from trivium.agents.search.recipe import NANO
 from trivium.agents.search.tools import BRIEF
@@ -85,12 +85,12 @@ async def run(setting: Setting, steps: int) -> dict:
     corpus = Corpus.build(world.documents)
     harness = Harness(search_tools(corpus), Window(640, soft=0.5, hard=0.85), BRIEF, Limits(turns=4), specs=False)
     engine = Engine(setting.engine, renderer=renderer, context=640, slots=4 * setting.size)
-    learner = Learner(setting.network, setting.objective, lr=setting.lr, substeps=2)
+    learner = Learner(setting.network, setting.objective, lr=setting.lr, optimizer=AdamW(substeps=2))
     probe = renderer.encode("a few words whose logprobs must agree after every update")
     publish(learner.network, 0, engine, probe)
     source = rollouts(
-        harness, world.tasks(64, hops=(1, 2)), engine, scorer=setting.scorer, groups=4, size=setting.size, steps=10 * steps,
-        sampling=Sampling(max_tokens=setting.tokens),
+        harness, world.tasks(64, hops=(1, 2)), engine, setting.scorer,
+        Plan(groups=4, size=setting.size, steps=10 * steps, sampling=Sampling(max_tokens=setting.tokens)),
     )  # fmt: skip
     rows, encodings = [], []
     with tempfile.TemporaryDirectory() as folder:

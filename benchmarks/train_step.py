@@ -210,9 +210,9 @@ def best_learner(model: str, batch, side: str) -> dict:
 def learn(model: str, batch, side: str, bfloat16: bool) -> dict[str, float]:
     """One step of a new Learner."""
     from trivium.nn import Network
-    from trivium.train import CISPO, Learner
+    from trivium.train import CISPO, Compute, Learner
 
-    learner, done = Learner(Network.load(model), CISPO(), LR, share=side == "prefixes", autocast=bfloat16), []
+    learner, done = Learner(Network.load(model), CISPO(), LR, compute=Compute(share=side == "prefixes", autocast=bfloat16)), []
     taken = timed(lambda: done.append(learner.learn(batch).metrics))
     return taken | {"grad_norm": done[0]["grad_norm"], "computed": done[0]["tokens_computed"]}
 

@@ -36,6 +36,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 WAYS = {"2 processes x 1 thread": (2, 1), "1 process x 2 threads": (1, 2)}
@@ -66,7 +67,7 @@ def ours(rank, model: str, groups: int, steps: int, folder: str, guesses: bool =
 
 
 async def _loop(rank, model: str, groups: int, steps: int) -> tuple[list[dict[str, float]], list]:
-    from trivium import CISPO, Engine, Learner, Network, rl, rollouts
+    from trivium import CISPO, Engine, Learner, Network, Plan, rl, rollouts
     from trivium.weights import publish
 
     parts = recipe(model, groups, steps)
@@ -85,12 +86,12 @@ async def _loop(rank, model: str, groups: int, steps: int) -> tuple[list[dict[st
         return gap
 
     source = rollouts(
-        parts.harness, tasks, engine, lambda step: chance, groups=groups, size=SIZE, steps=steps, sampling=parts.sampling,
-        rank=rank,
+        parts.harness, tasks, engine, lambda step: chance, Plan(groups, SIZE, steps, sampling=parts.sampling), rank=rank,
     )  # fmt: skip
     rank.barrier()
     marks, made = [_now()], []
-    async for event in rl(remembering(source, spoken, heard), learner, engine, probe, rank=rank, publish=timed_publish):
+    remembered = replace(source, batches=remembering(source, spoken, heard))
+    async for event in rl(remembered, learner, engine, probe, publish=timed_publish):
         marks.append(_now())
         made.append(_numbers(event.metrics, marks, taken[-1], heard[-1]))
     return made, spoken

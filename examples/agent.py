@@ -51,7 +51,7 @@ async def main() -> None:
     async for event in tv.sft(tv.Learner(network, tv.SFT(), lr=1e-3), log, steps=16, size=32):
         tv.publish(network, event.step, engine, probe)
     await measure("after imitation")
-    source = tv.rollouts(harness, learned, engine, lambda step: right, groups=8, size=8, steps=8, sampling=warm)
+    source = tv.rollouts(harness, learned, engine, lambda step: right, tv.Plan(groups=8, size=8, steps=8, sampling=warm))
     async for event in tv.rl(source, tv.Learner(network, tv.CISPO(), lr=4e-4), engine, probe):
         print(f"step {event.step}: reward {event.metrics['reward']:.2f}")
     await measure("after RL")

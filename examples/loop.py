@@ -7,7 +7,7 @@ import asyncio
 
 import torch
 
-from trivium import CISPO, Batch, Engine, Harness, Learner, Limits, Network, Sampling, Window, publish, rollouts
+from trivium import CISPO, Batch, Engine, Harness, Learner, Limits, Network, Plan, Sampling, Window, publish, rollouts
 from trivium.agents.search import SearchReward, search_tools
 from trivium.agents.search.recipe import NANO
 from trivium.agents.search.tools import BRIEF
@@ -29,11 +29,8 @@ async def main() -> None:
         harness,
         world.tasks(64, hops=(1,)),
         engine,
-        scorer=lambda step: SearchReward(beta=4.0),
-        groups=4,
-        size=8,
-        steps=3,
-        sampling=Sampling(max_tokens=64),
+        lambda step: SearchReward(beta=4.0),
+        Plan(groups=4, size=8, steps=3, sampling=Sampling(max_tokens=64)),
     )
     async for groups, scores in source:
         step = await learner.step(Batch(groups))

@@ -31,9 +31,12 @@ _HOMES = {
     "trivium.reward": ("compose", "score"),
     "trivium.engine": ("Engine",),
     "trivium.weights": ("publish",),
-    "trivium.train": ("CISPO", "DAPO", "GRPO", "GSPO", "SFT", "Batch", "Composer2", "DrGRPO", "Group", "Kimi", "Learner"),
+    "trivium.train": (
+        "CISPO", "DAPO", "GRPO", "GSPO", "RFT", "SFT", "AdamW", "Batch", "Composer2", "Compute", "DrGRPO", "Group",
+        "Kimi", "Learner",
+    ),
     "trivium.eval": ("evaluate",),
-    "trivium.loops": ("rl", "rollouts", "sft"),
+    "trivium.loops": ("Pace", "Plan", "Source", "rl", "rollouts", "sft"),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trivium.clock import SimulatedClock
-from trivium.loops import Event, rl, rollouts
+from trivium.loops import Event, Pace, Plan, Source, rl, rollouts
 from trivium.loops.simulated import SimulatedEngine, SimulatedHarness, SimulatedLearner, publishing
 from trivium.trace import Episode, Task
 
@@ -16,6 +16,13 @@ TASKS = [Task(f"t{number}", "?") for number in range(12)]
 
 async def judge(episode: Episode) -> dict[str, float]:
     return {"reward": float(episode.sample), "turns": float(episode.agent.turns)}
+
+
+def attempts(harness, tasks, policy, scorer, **options) -> Source:
+    """`rollouts`, its plan and pace told by the names of their fields."""
+    pace = Pace(**{name: options.pop(name) for name in ("max_lag", "slots", "seconds") if name in options})
+    others = {name: options.pop(name) for name in ("store", "rank") if name in options}
+    return rollouts(harness, tasks, policy, scorer, Plan(**options), pace=pace, **others)
 
 
 @dataclass
@@ -36,11 +43,10 @@ class House:
 
         async def main() -> None:
             others = [asyncio.create_task(disturber(self)) for disturber in disturbers]
-            source = rollouts(
-                self.harness, TASKS, self.engine, lambda step: judge, groups=groups, size=size, steps=steps, max_lag=max_lag,
-                **options,
-            )  # fmt: skip
-            line = rl(self._seen(source), self.learner, self.engine, (), max_lag=max_lag, publish=self.publish, **rl_options)
+            grouped = dict(groups=groups, size=size, steps=steps, max_lag=max_lag) | options
+            source = attempts(self.harness, TASKS, self.engine, lambda step: judge, **grouped)
+            seen = replace(source, batches=self._seen(source))
+            line = rl(seen, self.learner, self.engine, (), publish=self.publish, **rl_options)
             try:
                 async for event in line:
                     self.events.append(event)

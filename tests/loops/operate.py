@@ -17,7 +17,7 @@ from tests.laws.walks import search_corpus
 from tests.loops.test_real import judge
 from trivium.engine import Engine
 from trivium.harness import Harness, Limits, Window, prune_chunks
-from trivium.loops import rl, rollouts, through
+from trivium.loops import Pace, Plan, rl, rollouts, through
 from trivium.loops.run import write_text
 from trivium.nn import Network
 from trivium.policy import Renderer
@@ -95,11 +95,11 @@ async def operate(folder: Path) -> None:
     publish(learner.network, learner.version, engine, probe)
     harness = Harness([search_corpus, prune_chunks], Window(900), "Search.", Limits(turns=3), specs=False)
     source = rollouts(
-        harness, TASKS, engine, lambda step: judge, groups=GROUPS, size=SIZE, steps=1_000_000, first=first, max_lag=1,
-        sampling=Sampling(max_tokens=24), store=Store(folder / "episodes.db"), seconds=60,
+        harness, TASKS, engine, lambda step: judge, Plan(GROUPS, SIZE, 1_000_000, first, sampling=Sampling(max_tokens=24)),
+        pace=Pace(max_lag=1, seconds=60), store=Store(folder / "episodes.db"),
     )  # fmt: skip
     way = through(Publisher(folder / "weights", every=8), Mortal(folder / "weights"), seconds=4)
-    line = rl(source, learner, engine, probe, first=first, max_lag=1, publish=flaky(way), publish_seconds=5, deadline=120)
+    line = rl(source, learner, engine, probe, publish=flaky(way), publish_seconds=5, deadline=120)
     async for event in line:
         with open(ledger, "a") as file:
             file.write(json.dumps({"learned": learner.learned[-1], "metrics": event.metrics}) + "\n")

@@ -7,12 +7,13 @@ import asyncio
 import pytest
 
 from tests.laws.walks import search_corpus
+from tests.loops.house import attempts
 from tests.loops.test_real import GROUPS, PROBE, SIZE, TASKS, judge, parts
 from trivium.engine import Engine
 from trivium.errors import InputError
 from trivium.fleet import Rank
 from trivium.harness import Harness, Limits, Window
-from trivium.loops import rl, rollouts
+from trivium.loops import rl
 from trivium.loops.attempts import Slots
 from trivium.loops.staleness import fresh
 from trivium.trace import Sampling, Score, Store, rows
@@ -31,7 +32,7 @@ def run(tiny_model, renderer, engine_kind=Engine, scorer=judge, **options):
     batches, numbers = [], []
 
     async def seen():
-        async for groups, scores in rollouts(harness, TASKS, engine, lambda step: scorer, **chosen):
+        async for groups, scores in attempts(harness, TASKS, engine, lambda step: scorer, **chosen):
             batches.append(groups)
             yield groups, scores
 
@@ -123,7 +124,7 @@ def test_ranks_in_order_have_the_groups_of_one_process(tiny_model, renderer):
         _, engine, _ = parts(tiny_model, renderer)
         harness = Harness([search_corpus], Window(900), "Search.", Limits(turns=3), specs=False)
         chosen = dict(groups=GROUPS, size=SIZE, steps=1, seed=3, sampling=Sampling(max_tokens=24), branches=BRANCHES, rank=rank)
-        groups, _ = await anext(rollouts(harness, TASKS, engine, lambda step: judge, **chosen))
+        groups, _ = await anext(attempts(harness, TASKS, engine, lambda step: judge, **chosen))
         return [(group.task_id, group.episodes[0].parent) for group in groups]
 
     one, *two = (asyncio.run(named(rank)) for rank in (Rank(), Rank(0, 2), Rank(1, 2)))

@@ -288,9 +288,9 @@ def test_who_leaves_the_loop_leaves_nothing_behind():
 
     async def main():
         from tests.loops.house import TASKS, judge
-        from trivium.loops import rollouts
+        from trivium.loops import Pace, Plan, rollouts
 
-        source = rollouts(house.harness, TASKS, house.engine, lambda step: judge, groups=2, size=2, steps=9, max_lag=4)
+        source = rollouts(house.harness, TASKS, house.engine, lambda step: judge, Plan(2, 2, steps=9), pace=Pace(max_lag=4))
         async for _ in source:
             break
         assert house.engine._running

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from tests.laws.walks import search_corpus
+from tests.loops.house import attempts
 from trivium.engine import Engine
 from trivium.errors import InputError
 from trivium.harness import Harness, Limits, Window, prune_chunks
-from trivium.loops import rl, rollouts, sft, through
+from trivium.loops import rl, sft, through
 from trivium.nn import Network, Packed
 from trivium.trace import Sampling, Store, Task, rows
 from trivium.train import CISPO, RFT, SFT, Batch, Group, Learner
@@ -46,7 +47,7 @@ def parts(tiny_model, renderer, kind=Learner):
 
 def source(harness, engine, **options):
     chosen = dict(groups=GROUPS, size=SIZE, steps=STEPS, seed=3, sampling=SAMPLING) | options
-    return rollouts(harness, TASKS, engine, lambda step: judge, **chosen)
+    return attempts(harness, TASKS, engine, lambda step: judge, **chosen)
 
 
 def asynchronous(tiny_model, renderer, max_lag, kind=Stepping, keep=None, **options):
@@ -63,7 +64,7 @@ def asynchronous(tiny_model, renderer, max_lag, kind=Stepping, keep=None, **opti
         if keep:
             keep(learner)
         made = source(harness, engine, max_lag=max_lag, **options)
-        async for event in rl(seen(made), learner, engine, PROBE, max_lag=max_lag, first=options.get("first", 0)):
+        async for event in rl(dataclasses.replace(made, batches=seen(made)), learner, engine, PROBE):
             numbers.append({name: value for name, value in event.metrics.items() if "seconds" not in name})
             if keep:
                 keep(learner)
@@ -156,7 +157,7 @@ def test_a_killed_run_learns_again_from_what_the_store_has(tiny_model, renderer,
 
     async def again():
         made = source(harness, engine, max_lag=max_lag, store=store)
-        return [event.metrics async for event in rl(made, learner, engine, PROBE, max_lag=max_lag)]
+        return [event.metrics async for event in rl(made, learner, engine, PROBE)]
 
     repeated = asyncio.run(again())
     assert learner.network.digest() == digest
@@ -177,7 +178,7 @@ def test_a_line_that_goes_on_from_a_checkpoint_first_gives_the_engine_its_weight
     learner.version = 2
 
     async def on():
-        async for event in rl(source(harness, engine, first=2, steps=3), learner, engine, PROBE, first=2):
+        async for event in rl(source(harness, engine, first=2, steps=3), learner, engine, PROBE):
             return event.metrics
 
     metrics = asyncio.run(on())
@@ -201,7 +202,7 @@ def test_a_line_that_goes_on_gives_the_engine_its_weights_by_any_way(tiny_model,
     way = through(Publisher(tmp_path / "weights"), Subscriber(tmp_path / "weights"))
 
     async def on():
-        async for event in rl(source(harness, engine, first=2, steps=3), learner, engine, PROBE, first=2, publish=way):
+        async for event in rl(source(harness, engine, first=2, steps=3), learner, engine, PROBE, publish=way):
             return event.metrics
 
     metrics = asyncio.run(on())
@@ -229,7 +230,7 @@ def test_rounded_weights_go_by_deltas_and_are_exactly_what_the_engine_holds(tiny
     way = through(publisher, Subscriber(tmp_path / "weights"))
 
     async def main():
-        made = rl(source(harness, engine, max_lag=1), learner, engine, PROBE, publish=way, max_lag=1)
+        made = rl(source(harness, engine, max_lag=1), learner, engine, PROBE, publish=way)
         return [event.metrics async for event in made]
 
     numbers = asyncio.run(main())
@@ -247,10 +248,7 @@ def test_the_version_after_a_torn_one_comes_in_full(tiny_model, renderer, tmp_pa
     publisher.objects.put = lambda name, data: put(name, data[:-1] if name.startswith("00000002-") else data)
 
     async def main():
-        return [
-            event.metrics
-            async for event in rl(source(harness, engine, max_lag=1), learner, engine, PROBE, publish=way, max_lag=1)
-        ]
+        return [event.metrics async for event in rl(source(harness, engine, max_lag=1), learner, engine, PROBE, publish=way)]
 
     numbers = asyncio.run(main())
     assert [metrics["publish_failed"] for metrics in numbers][:3] == [0, 1, 0]

@@ -8,10 +8,11 @@ import warnings
 
 import pytest
 
+from tests.loops.house import attempts
 from trivium.clock import SimulatedClock
 from trivium.errors import InputError, TriviumError
 from trivium.harness import Harness, Scene, Window, tool
-from trivium.loops import rl, rollouts
+from trivium.loops import Plan, rl, rollouts
 from trivium.loops.reinforce import together
 from trivium.loops.simulated import SimulatedEngine, SimulatedHarness, SimulatedLearner, publishing
 from trivium.policy import Scripted
@@ -28,7 +29,7 @@ def run(scores, store=None, tasks=TASKS, **options):
 
     async def main():
         engine, asked = SimulatedEngine(lambda stream: 1.0), {"groups": 1, "size": 2, "steps": 2, "store": store, **options}
-        source = rollouts(SimulatedHarness(), tasks, engine, lambda step: judge, **asked)
+        source = attempts(SimulatedHarness(), tasks, engine, lambda step: judge, **asked)
         return [event.metrics async for event in rl(source, SimulatedLearner(), engine, (), publish=publishing(0.1))]
 
     return SimulatedClock().run(main())
@@ -103,7 +104,7 @@ def test_calls_that_failed_are_counted(renderer):
             return call(("broken", {})) if len(view.messages) < 3 else {"role": "assistant", "content": "so"}
 
         policy = Scripted(speak, renderer)
-        source = rollouts(Harness([broken], Window(900)), TASKS, policy, lambda step: judge, groups=1, size=2, steps=1)
+        source = rollouts(Harness([broken], Window(900)), TASKS, policy, lambda step: judge, Plan(groups=1, size=2, steps=1))
         return [scores async for _, scores in source]
 
     (scores,) = asyncio.run(numbers())
@@ -179,7 +180,7 @@ def test_a_step_that_was_overtaken_whole_is_not_attempted_again_where_the_next_i
 
         async def main():
             options = {"groups": 1, "size": 2, "steps": 3, "store": store, "max_lag": 1, "slots": 8}
-            async for groups, _ in rollouts(
+            async for groups, _ in attempts(
                 SimulatedHarness(), [*TASKS, Task("c", "?")], engine, lambda step: judge, **options
             ):
                 batches.append([(e.id, e.agent.segments[0].versions) for group in groups for e in group.episodes])
@@ -221,7 +222,9 @@ def test_a_scorer_is_async_and_rollouts_want_a_function_of_the_step():
     with pytest.raises(InputError, match="the scorer plain is no async function"):
         asyncio.run(score([None], plain))
     for wrong in (plain, sound):
-        source = rollouts(SimulatedHarness(), TASKS, SimulatedEngine(lambda stream: 1.0), wrong, groups=1, size=2, steps=1)
+        source = rollouts(
+            SimulatedHarness(), TASKS, SimulatedEngine(lambda stream: 1.0), wrong, Plan(groups=1, size=2, steps=1)
+        )
         with pytest.raises(InputError, match="lambda step: scorer"), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that a coroutine was never awaited
             SimulatedClock().run(anext(source))

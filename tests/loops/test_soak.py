@@ -18,7 +18,7 @@ import pytest
 from tests.loops.house import TASKS, judge
 from trivium.clock import SimulatedClock
 from trivium.errors import PolicyError, TriviumError
-from trivium.loops import rl, rollouts
+from trivium.loops import Pace, Plan, rl, rollouts
 from trivium.loops.simulated import SimulatedEngine, SimulatedHarness, SimulatedLearner, log_normal
 from trivium.trace import Store
 
@@ -60,13 +60,10 @@ class Weather:
         self.learner = SimulatedLearner(lambda version: 2.0, version=first, learned=self.learner.learned[:first])
         self.engine.version = first
         source = rollouts(
-            SimulatedHarness(lambda task, sample: 1 + sample % 3), TASKS, self.engine, lambda step: judge, groups=GROUPS,
-            size=SIZE, steps=100_000, first=first, max_lag=self.max_lag, store=self.store, seconds=300,
+            SimulatedHarness(lambda task, sample: 1 + sample % 3), TASKS, self.engine, lambda step: judge,
+            Plan(GROUPS, SIZE, 100_000, first), pace=Pace(self.max_lag, seconds=300), store=self.store,
         )  # fmt: skip
-        line = rl(
-            source, self.learner, self.engine, (), first=first, max_lag=self.max_lag, publish=self._publish, publish_seconds=20,
-            deadline=1500,
-        )  # fmt: skip
+        line = rl(source, self.learner, self.engine, (), publish=self._publish, publish_seconds=20, deadline=1500)
         try:
             async for event in line:
                 self.events.append(event)

@@ -10,7 +10,7 @@ import torch
 from tests.parity.test_golden import NEW, OLD, R, flat
 from tests.train.house import gradients, recut
 from trivium.trace import Episode, Segment, Task, Thread
-from trivium.train import CISPO, DAPO, GRPO, GSPO, Batch, DrGRPO, Group, Kimi, Learner
+from trivium.train import CISPO, DAPO, GRPO, GSPO, AdamW, Batch, Compute, DrGRPO, Group, Kimi, Learner
 from trivium.train.batch import Lesson, counts, lessons, local
 
 FIRST = 100
@@ -70,7 +70,7 @@ def golden_batch(cuts: list[int]) -> Batch:
     ids=lambda value: getattr(value, "name", None),
 )
 def test_learner(algorithm, loss, size, cuts):
-    learner = Learner(Said(), algorithm, 1e-3, max_grad_norm=float("inf"), micro_tokens=12)
+    learner = Learner(Said(), algorithm, 1e-3, optimizer=AdamW(max_grad_norm=float("inf")), compute=Compute(micro_tokens=12))
     (gradient,), metrics = gradients(learner, golden_batch(cuts))
     assert metrics["loss"] == pytest.approx(loss, abs=1e-6)
     assert float(gradient["new"].abs().sum()) == pytest.approx(size, abs=1e-6)
@@ -81,7 +81,7 @@ def test_kimi_by_hand():
     """Two tokens inside the band, one outside; centred rewards +-0.5; one group of three tokens."""
     batch = golden_batch([])
     pair = Batch([Group("t", batch.groups[0].episodes[1:4:2], [1.0, 0.0])])
-    learner = Learner(Said(), Kimi(-0.3, 0.3, 0.1), 1e-3, max_grad_norm=float("inf"))
+    learner = Learner(Said(), Kimi(-0.3, 0.3, 0.1), 1e-3, optimizer=AdamW(max_grad_norm=float("inf")))
     (gradient,), metrics = gradients(learner, pair)
     one, two = torch.tensor(-0.2).exp().item(), torch.tensor(0.2).exp().item()
     assert metrics["loss"] == pytest.approx((-0.5 * (one + two) + 0.1 * (0.04 + 0.04 + 0.25)) / 3, abs=1e-6)

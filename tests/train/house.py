@@ -11,7 +11,7 @@ from transformers import Qwen3Config
 
 from trivium.nn import Network, Packed
 from trivium.trace import Episode, Segment, Task, Thread
-from trivium.train import Algorithm, Batch, Group, Learner
+from trivium.train import AdamW, Algorithm, Batch, Compute, Group, Learner
 
 torch.set_num_threads(1)
 VOCABULARY = 61
@@ -116,4 +116,6 @@ def gradients(learner: Learner, batch: Batch) -> tuple[list[dict[str, torch.Tens
 def learner(net: Network, algorithm: Algorithm, **options) -> Learner:
     """A learner whose gradients are not clipped, with a reference network where the algorithm reads one."""
     options.setdefault("max_grad_norm", float("inf"))
-    return Learner(net, algorithm, 1e-3, reference=network(seed=9) if algorithm.reference else None, **options)
+    compute = Compute(**{name: options.pop(name) for name in ("micro_tokens", "autocast", "share") if name in options})
+    reference = network(seed=9) if algorithm.reference else None
+    return Learner(net, algorithm, 1e-3, reference=reference, optimizer=AdamW(**options), compute=compute)

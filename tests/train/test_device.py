@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from tests.train.house import groups, learner, network, record
-from trivium import CISPO, Engine, Harness, Learner, Limits, Network, Sampling, Window, rl, rollouts
+from trivium import CISPO, Engine, Harness, Learner, Limits, Network, Plan, Sampling, Window, rl, rollouts
 from trivium.agents.search import search_tools
 from trivium.agents.search.recipe import NANO
 from trivium.agents.search.tools import BRIEF
 from trivium.corpus import Corpus
 from trivium.tasks.world import World
 from trivium.trace import Episode
-from trivium.train import SFT, TABLE, Batch
+from trivium.train import SFT, TABLE, AdamW, Batch, Compute
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here: nothing has been trained on one")
 
@@ -42,7 +42,7 @@ def test_a_learner_on_a_device_learns_what_it_learns_here(algorithm, share):
 
 @pytest.mark.parametrize("autocast", [False, True])
 def test_sft_overfits_on_a_device(autocast):
-    student = Learner(network(dtype=torch.float32).to("cuda"), SFT(), 1e-2, autocast=autocast)
+    student = Learner(network(dtype=torch.float32).to("cuda"), SFT(), 1e-2, compute=Compute(autocast=autocast))
     batch = Batch.imitate([e for g in groups() for e in g.episodes])
     losses = [student.learn(batch).metrics["loss"] for _ in range(60)]
     assert losses[0] > 2.0 and losses[-1] < 0.1
@@ -60,11 +60,11 @@ def test_rl_on_a_device_learns_from_what_its_engine_says():
     world = World.make(seed=0)
     harness = Harness(search_tools(Corpus.build(world.documents), 6), Window(640), BRIEF, Limits(turns=6), specs=False)
     engine = Engine(Network.load(NANO, device="cuda"), slots=32, context=640)
-    student = Learner(Network.load(NANO, device="cuda"), CISPO(), 2e-4, substeps=2)
+    student = Learner(Network.load(NANO, device="cuda"), CISPO(), 2e-4, optimizer=AdamW(substeps=2))
     probe = engine.renderer.encode("a few words whose logprobs must agree after every update")
     source = rollouts(
-        harness, world.tasks(16, hops=(1,)), engine, lambda step: evenness, groups=4, size=8, steps=4,
-        sampling=Sampling(temperature=2.0, max_tokens=64), branches=2,
+        harness, world.tasks(16, hops=(1,)), engine, lambda step: evenness,
+        Plan(4, 8, steps=4, branches=2, sampling=Sampling(temperature=2.0, max_tokens=64)),
     )  # fmt: skip
 
     async def run() -> list:

@@ -15,7 +15,22 @@ import torch
 from tests.train.house import VOCABULARY, episode, gradients, groups, learner, network, record
 from trivium.errors import InputError, LawError, Unsupported
 from trivium.trace import Row, Sampling
-from trivium.train import CISPO, GRPO, RFT, SFT, TABLE, Algorithm, Batch, Composer2, DrGRPO, Group, Kimi, Learner
+from trivium.train import (
+    CISPO,
+    GRPO,
+    RFT,
+    SFT,
+    TABLE,
+    AdamW,
+    Algorithm,
+    Batch,
+    Composer2,
+    Compute,
+    DrGRPO,
+    Group,
+    Kimi,
+    Learner,
+)
 from trivium.train.algorithms import Tokens, kimi, ppo, with_k3
 from trivium.train.batch import lessons, pack, share_prefixes, split
 
@@ -42,7 +57,7 @@ def _copy(thread):
 
 @pytest.mark.parametrize("autocast", [False, True])
 def test_sft_overfits_a_tiny_batch(autocast):
-    student = Learner(network(dtype=torch.float32), SFT(), 1e-2, autocast=autocast)
+    student = Learner(network(dtype=torch.float32), SFT(), 1e-2, compute=Compute(autocast=autocast))
     batch = Batch.imitate(small())
     losses = [asyncio.run(student.step(batch)).metrics["loss"] for _ in range(40)]
     assert losses[0] > 2.0 and losses[-1] < 0.05
@@ -103,7 +118,7 @@ def test_substeps_drift_from_the_recorded_policy():
     """After the first of four substeps ratios leave 1, and a large step is seen as clipped tokens."""
     net, batch = network(dtype=torch.float32), Batch(groups())
     record(net, [e for g in batch.groups for e in g.episodes])
-    metrics = Learner(net, GRPO(), 3e-2, substeps=4).learn(batch).metrics
+    metrics = Learner(net, GRPO(), 3e-2, optimizer=AdamW(substeps=4)).learn(batch).metrics
     assert metrics["gap_max"] < 1e-4 < abs(metrics["ratio_max"] - 1)
     assert metrics["clipped"] > 0
 
@@ -163,7 +178,9 @@ def test_a_gradient_that_is_not_finite_is_skipped():
 
 def test_schedule_and_clip():
     net, seen = network(dtype=torch.float32), []
-    student = Learner(net, SFT(), 1e-3, schedule=lambda version: seen.append(version) or 0.0, max_grad_norm=1e-3)
+    student = Learner(
+        net, SFT(), 1e-3, optimizer=AdamW(schedule=lambda version: seen.append(version) or 0.0, max_grad_norm=1e-3)
+    )
     before = net.digest()
     assert student.learn(Batch.imitate(small())).metrics["lr"] == 0.0
     assert net.digest() == before and seen[0] == 0
@@ -172,7 +189,9 @@ def test_schedule_and_clip():
 def test_a_gradient_is_cut_to_its_largest_norm():
     norms, told = [], []
     for most in (1e-3, math.inf):
-        (seen,), metrics = gradients(Learner(network(), SFT(), 1e-3, max_grad_norm=most), Batch.imitate(small()))
+        (seen,), metrics = gradients(
+            Learner(network(), SFT(), 1e-3, optimizer=AdamW(max_grad_norm=most)), Batch.imitate(small())
+        )
         norms.append(math.sqrt(sum(grad.square().sum().item() for grad in seen.values())))
         told.append(metrics["grad_norm"])
     assert norms[0] == pytest.approx(1e-3, rel=1e-3) and norms[1] > 1e-2
@@ -183,7 +202,10 @@ def test_matrices_decay_and_vectors_do_not():
     net = network(dtype=torch.float32)
     before = {name: tensor.clone() for name, tensor in net.state().items()}
     student = Learner(
-        net, dataclasses.replace(SFT(), loss=lambda tokens: (tokens.new * 0, tokens.new < 0)), 0.1, weight_decay=0.5
+        net,
+        dataclasses.replace(SFT(), loss=lambda tokens: (tokens.new * 0, tokens.new < 0)),
+        0.1,
+        optimizer=AdamW(weight_decay=0.5),
     )
     student.learn(Batch.imitate(small()))
     for name, tensor in net.state().items():
@@ -238,9 +260,15 @@ def test_refused_at_start():
         Learner(network(), CISPO(), 1e-3, reference=network())
     with pytest.raises(InputError):
         Learner(network(), CISPO(), 1e-3, policies="agent")
-    for wrong in ({"max_grad_norm": 0.0}, {"max_grad_norm": -1.0}, {"lr": -1e-3}, {"lr": math.nan}, {"momentum": 1.0}):
+    for wrong in ({"max_grad_norm": 0.0}, {"max_grad_norm": -1.0}, {"momentum": 1.0}, {"momentum": -0.1}):
         with pytest.raises(InputError, match="math.inf clips nothing"):
-            Learner(network(), CISPO(), **{"lr": 1e-3, **wrong})
+            AdamW(**wrong)
+    for lr in (-1e-3, math.nan, math.inf):
+        with pytest.raises(InputError, match="a learning rate is 0 or more"):
+            Learner(network(), CISPO(), lr)
+    for group, wrong in ((AdamW, {"substeps": 0}), (Compute, {"micro_tokens": 0})):
+        with pytest.raises(InputError, match="at least 1"):
+            group(**wrong)
     with pytest.raises(InputError, match="load it with Network.load"):
         Learner("nano", CISPO(), 1e-3)
     with pytest.raises(InputError, match=r"made of groups, .* not of Episode"):
@@ -323,7 +351,7 @@ def row(tokens: list[int], temperature: float = 1.0) -> Row:
 
 
 def test_a_step_that_broke_half_way_leaves_nothing_to_the_next(monkeypatch):
-    whole, torn = (Learner(network(), DrGRPO(), 1e-2, micro_tokens=4, share=False) for _ in range(2))
+    whole, torn = (Learner(network(), DrGRPO(), 1e-2, compute=Compute(micro_tokens=4, share=False)) for _ in range(2))
     batch, other = Batch(groups()), Batch(groups(seed=1))
     backward, done = torn._backward, []
 
@@ -401,7 +429,7 @@ def test_an_algorithm_of_ones_own_is_held_to_its_shapes():
 
 
 def test_momentum_is_the_first_beta():
-    pupils = [Learner(network(), DrGRPO(), 1e-2, momentum=momentum) for momentum in (0.9, 0.0)]
+    pupils = [Learner(network(), DrGRPO(), 1e-2, optimizer=AdamW(momentum=momentum)) for momentum in (0.9, 0.0)]
     for pupil in pupils:
         for seed in range(2):
             pupil.learn(Batch(groups(seed)))

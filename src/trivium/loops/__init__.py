@@ -11,11 +11,12 @@ from importlib import import_module
 from trivium.loops.run import Event, Run
 
 _HOME = {
-    "fresh": "trivium.loops.staleness", "rl": "trivium.loops.reinforce", "rollouts": "trivium.loops.reinforce",
+    "Pace": "trivium.loops.plan", "Plan": "trivium.loops.plan", "Source": "trivium.loops.source",
+    "fresh": "trivium.loops.staleness", "rl": "trivium.loops.reinforce", "rollouts": "trivium.loops.source",
     "sft": "trivium.loops.imitate", "through": "trivium.loops.published", "timed": "trivium.loops.cost",
 }  # fmt: skip
 
-__all__ = ["Event", "Run", "fresh", "rl", "rollouts", "sft", "through", "timed"]
+__all__ = ["Event", "Pace", "Plan", "Run", "Source", "fresh", "rl", "rollouts", "sft", "through", "timed"]
 
 
 def __getattr__(name: str):

@@ -16,9 +16,10 @@ import msgspec
 
 from trivium.errors import InputError, PolicyError, TriviumError
 from trivium.harness import Harness, Snapshot, silent
+from trivium.loops.plan import Plan
 from trivium.policy import Policy
 from trivium.reward import Scorer, score
-from trivium.trace import Episode, Sampling, Store, Task
+from trivium.trace import Episode, Store, Task
 
 AGAIN = (1.0, 10.0, 60.0)
 """Seconds before each re-run of an episode whose policy could not speak: an engine has 71 s to come back."""
@@ -107,17 +108,13 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Attempts:
-    """How an attempt is made: at most `slots` at once, the oldest step's first; each within `seconds`, and where it finished
-    with `branches` more of its last turn."""
+    """How the attempts of a plan are made: at most as many at once as there are slots, the oldest step's first."""
 
     harness: Harness
     policy: Policy
-    size: int
-    seed: int
-    sampling: Sampling | None
-    slots: Slots
+    plan: Plan
     seconds: float
-    branches: int = 0
+    slots: Slots
 
     def begin(self, step: int, tasks: Sequence[Task], scorer: Scorer) -> Flight:
         """All attempts of a step, under way."""
@@ -127,7 +124,7 @@ class Attempts:
             raise InputError("`rollouts` takes a function of the step that gives its scorer: write lambda step: scorer")
         flight = Flight(step, list(tasks), scorer, asyncio.get_running_loop().time())
         for task in tasks:
-            flight.attempts += [asyncio.create_task(self._attempt(flight, task, sample)) for sample in range(self.size)]
+            flight.attempts += [asyncio.create_task(self._attempt(flight, task, sample)) for sample in range(self.plan.size)]
         return flight
 
     def kept(self, step: int, tasks: Sequence[Task], store: Store) -> Found:
@@ -135,7 +132,7 @@ class Attempts:
         scores of then: opinions that came later are nothing that it learned from. InputError where what it has under these ids
         was made with another seed or another task: facts do not change, so ours would find no place."""
         stored = {episode.id: episode for episode in store.select(prefix=f"rl/{step}/")}
-        wanted = [[stored.get(identity(step, task, sample)) for sample in range(self.size)] for task in tasks]
+        wanted = [[stored.get(identity(step, task, sample)) for sample in range(self.plan.size)] for task in tasks]
         for part, task in zip(wanted, tasks, strict=True):
             if foreign := [e.id for e in part if e and not self._ours(e, step, task)]:
                 raise InputError(f"{store.url} has {foreign[0]} of another run, by its seed or its task: give this one its own")
@@ -149,11 +146,11 @@ class Attempts:
         made = [branches[e.id] for part in wanted for e in part if e and branches[e.id]]
         return [scored(part) for part in wanted], [scored(part) for part in made]
 
-    def pin(self, groups: int, store: Store) -> None:
+    def pin(self, store: Store) -> None:
         """InputError where `store` has steps that were made another way: of what this run asks for they would be no part."""
-        sampling = msgspec.json.encode(self.sampling or Sampling()).decode()
-        ours = {"groups": groups, "size": self.size, "sampling": sampling, "harness": self.harness.digest}
-        ours |= {"branches": self.branches}
+        plan, sampling = self.plan, msgspec.json.encode(self.plan.sampling).decode()
+        ours = {"groups": plan.groups, "size": plan.size, "sampling": sampling, "harness": self.harness.digest}
+        ours |= {"branches": plan.branches}
         theirs = {"branches": 0} | json.loads(store.pin("rl", json.dumps(ours)))  # older stores do not say
         if other := [name for name, value in ours.items() if theirs.get(name) != value]:
             raise InputError(f"{store.url} has steps of a run with other {', '.join(other)}: give this one a store of its own")
@@ -163,7 +160,7 @@ class Attempts:
         return episode.seed == self._stream(step) and kept[0] == kept[1]
 
     def _stream(self, step: int) -> int:
-        return (self.seed * 1_000_003 + step) % 2**63  # a store's number
+        return (self.plan.seed * 1_000_003 + step) % 2**63  # a store's number
 
     async def _attempt(self, flight: Flight, task: Task, sample: int) -> list[tuple[Episode | None, dict[str, float]]]:
         """The attempt, and behind it its branches."""
@@ -173,10 +170,10 @@ class Attempts:
         if episode is None or silent(episode):
             return [(episode, {})]
         whole = episode, await self._scores(flight, episode)
-        if not self.branches or not episode.agent.stop or episode.agent.stop.reason != "finished":
+        if not self.plan.branches or not episode.agent.stop or episode.agent.stop.reason != "finished":
             return [whole]
-        numbers = range(self.branches * sample, self.branches * (sample + 1))
-        making = [self._branch(flight, episode, last[0], self.size + number) for number in numbers]
+        numbers = range(self.plan.branches * sample, self.plan.branches * (sample + 1))
+        making = [self._branch(flight, episode, last[0], self.plan.size + number) for number in numbers]
         found = await asyncio.gather(*making, return_exceptions=True)  # none goes on behind the back of one that failed
         for error in found:
             if isinstance(error, BaseException):
@@ -220,11 +217,11 @@ class Attempts:
         return episode
 
     async def _run(self, step: int, task: Task, sample: int, last: deque[Snapshot]) -> Episode | None:
-        asked = {"sample": sample, "seed": self._stream(step), "id": identity(step, task, sample), "sampling": self.sampling}
-        watched = {"on_turn": last.append} if self.branches else {}  # a snapshot is a copy
+        asked = {"sample": sample, "seed": self._stream(step), "sampling": self.plan.sampling}
+        watched = {"on_turn": last.append} if self.plan.branches else {}  # a snapshot is a copy
         try:
             async with asyncio.timeout(self.seconds) as deadline:
-                return await self.harness.run(task, self.policy, **asked, **watched)
+                return await self.harness.run(task, self.policy, id=identity(step, task, sample), **asked, **watched)
         except TimeoutError:
             if not deadline.expired():
                 raise

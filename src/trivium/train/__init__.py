@@ -16,8 +16,9 @@ from trivium.train.algorithms import (
 from trivium.train.batch import Batch, Group
 from trivium.train.checkpoint import Checkpoints, Loaded
 from trivium.train.learner import Learner, Step
+from trivium.train.settings import AdamW, Compute
 
 __all__ = [
-    "CISPO", "DAPO", "GRPO", "GSPO", "RFT", "SFT", "TABLE", "Algorithm", "Batch", "Checkpoints", "Composer2", "DrGRPO",
-    "Group", "Kimi", "Learner", "Loaded", "Step",
+    "CISPO", "DAPO", "GRPO", "GSPO", "RFT", "SFT", "TABLE", "AdamW", "Algorithm", "Batch", "Checkpoints", "Composer2",
+    "Compute", "DrGRPO", "Group", "Kimi", "Learner", "Loaded", "Step",
 ]  # fmt: skip

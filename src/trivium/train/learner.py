@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import torch
@@ -29,6 +28,7 @@ from trivium.train.batch import (
     micros,
     split,
 )
+from trivium.train.settings import AdamW, Compute
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,22 +54,14 @@ class Learner:
         lr: float,
         *,
         policies: Collection[str] = frozenset({"agent"}),
-        substeps: int = 1,
-        max_grad_norm: float = 1.0,
-        micro_tokens: int = 8192,
         reference: Network | None = None,
-        schedule: Callable[[int], float] | None = None,
-        weight_decay: float = 0.0,
-        momentum: float = 0.9,
-        autocast: bool = False,
-        share: bool = True,
+        optimizer: AdamW = AdamW(),
+        compute: Compute = Compute(),
     ) -> None:
         """Learns from the threads spoken by `policies`; the others are frozen (law 5).
 
-        `schedule` maps a version to a factor on `lr`. `reference` is read, never changed; Unsupported unless given
-        exactly where the algorithm reads it. `momentum` is the first of AdamW's betas. `autocast` runs the network's
-        products in bfloat16, losses stay float32. With `share` what rows have in common at their beginning is computed once
-        (a GPU has no fast kernel for it).
+        `lr` is the rate that the optimizer's schedule scales. `reference` is read, never changed; Unsupported unless given
+        exactly where the algorithm reads it.
         """
         if not isinstance(network, torch.nn.Module):
             raise InputError(f"{network!r} is no Network: load it with Network.load(path)")
@@ -82,24 +74,17 @@ class Learner:
             raise Unsupported(f"{algorithm.name} {verb} a reference network (Learner's `reference`)")
         if reference is network:
             raise InputError("the reference is the very network that learns, so nothing would be near or far: load it twice")
-        if isinstance(policies, str) or substeps < 1 or micro_tokens < 1:
-            raise InputError("policies is a set of names; substeps and micro_tokens are at least 1")
-        if not (max_grad_norm > 0 and 0 <= lr < math.inf and 0 <= momentum < 1):
-            told = f"lr {lr}, momentum {momentum}, max_grad_norm {max_grad_norm}"
-            raise InputError(f"{told}: lr is 0 or more, momentum below 1, max_grad_norm above 0 (math.inf clips nothing)")
+        if isinstance(policies, str):
+            raise InputError(f"policies is a set of names, {{{policies!r}}}")
         self.network = network
         self.algorithm = algorithm
         self.lr = lr
         self.policies = frozenset(policies)
-        self.substeps = substeps
-        self.max_grad_norm = max_grad_norm
-        self.micro_tokens = micro_tokens
         self.reference = reference
-        self.schedule = schedule or (lambda version: 1.0)
-        self.autocast = autocast
-        self.share = share
+        self.adamw = optimizer
+        self.compute = compute
         self.version = 0
-        self.optimizer = _adamw(network, lr, weight_decay, momentum)
+        self.optimizer = optimizer.of(network, lr)
         self.changing = threading.Lock()  # by a step, also one whose caller was cancelled: its thread goes on
 
     async def step(self, batch: Batch) -> Step:
@@ -124,11 +109,11 @@ class Learner:
         meter.add("groups_dropped", dropped)
         for group in batch.groups:
             meter.add_each("reward", torch.tensor(group.rewards, dtype=torch.float64))
-        for number, part in enumerate(split(found, self.substeps, offset)):
+        for number, part in enumerate(split(found, self.adamw.substeps, offset)):
             self._substep(part, meter, first=number == 0)
         metrics = meter.read()
         metrics["no_signal"] = float(metrics["updates"] + metrics["updates_skipped"] == 0)
-        metrics["lr"] = self.lr * self.schedule(self.version)
+        metrics["lr"] = self.lr * self.adamw.schedule(self.version)
         self.version += 1
         return Step(self.version, metrics)
 
@@ -169,7 +154,7 @@ class Learner:
 
     def _micros(self, part: list[Lesson], weights: Tensor) -> list[Micro]:
         """The runs of a substep: equally many on all ranks of a sharded network, as they gather its layers together."""
-        made = micros(part, weights, self.algorithm, self.micro_tokens, self.share)
+        made = micros(part, weights, self.algorithm, self.compute.micro_tokens, self.compute.share)
         if self.network.sharded:
             made += [blank()] * (int(ranks.largest(torch.tensor(len(made)))) - len(made))
         return [micro.to(self._device) for micro in made]
@@ -207,7 +192,7 @@ class Learner:
     def _logprobs(self, network: Network, micro: Micro) -> tuple[Tensor, Tensor]:
         """Log-probability and entropy of each trained token, [M]."""
         view = Packed(micro.lengths, micro.shared)
-        with torch.autocast(micro.tokens.device.type, torch.bfloat16, enabled=self.autocast):
+        with torch.autocast(micro.tokens.device.type, torch.bfloat16, enabled=self.compute.autocast):
             hidden = network.hidden(micro.tokens, view.positions.to(micro.tokens.device), view, micro.left)
         logp, entropy = network.logprobs(hidden, micro.tokens[micro.place], micro.temperature)
         return logp[micro.of], entropy[micro.of]
@@ -230,10 +215,10 @@ class Learner:
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         if not self.network.sharded:
             ranks.sum_gradients(parameters)
-        norm = whole(torch.nn.utils.clip_grad_norm_(parameters, self.max_grad_norm))
+        norm = whole(torch.nn.utils.clip_grad_norm_(parameters, self.adamw.max_grad_norm))
         if torch.isfinite(norm):
             for group in self.optimizer.param_groups:
-                group["lr"] = self.lr * self.schedule(self.version)
+                group["lr"] = self.lr * self.adamw.schedule(self.version)
             self.optimizer.step()
             meter.updates += 1
             meter.norms.append(float(norm))
@@ -324,11 +309,3 @@ def _compare(tokens: Tokens, meter: Meter, first: bool) -> None:
     meter.add_each("ratio", log.exp(), worst=True)
     if first:
         meter.add_each("gap", log.abs(), worst=True)
-
-
-def _adamw(network: Network, lr: float, weight_decay: float, momentum: float) -> torch.optim.AdamW:
-    """AdamW, betas `momentum` and 0.95; vectors (norms, biases) do not decay."""
-    matrices = [p for p in network.parameters() if p.requires_grad and p.dim() >= 2]
-    vectors = [p for p in network.parameters() if p.requires_grad and p.dim() < 2]
-    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=lr, betas=(momentum, 0.95), fused=True)

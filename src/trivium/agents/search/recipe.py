@@ -19,7 +19,7 @@ from trivium.corpus import Corpus, Document, open_embedder, read_documents
 from trivium.errors import CorruptError, InputError
 from trivium.fleet import Rank
 from trivium.harness import Harness, Limits, Window
-from trivium.loops.reinforce import chosen
+from trivium.loops.source import step_tasks
 from trivium.nn import Network, lora
 from trivium.policy import Endpoint, Policy, Renderer, Scripted, View
 from trivium.reward import repetition
@@ -170,7 +170,7 @@ class Parts:
         opening = self.harness.opening(longest, self.renderer)
         self.window.check(len(self.renderer.opening(opening, self.harness.specs)))
         for step in range(self.recipe.steps):
-            chosen(self.rl_tasks, self.recipe.groups, Rank(), step)
+            step_tasks(self.rl_tasks, self.recipe.groups, Rank(), step)
 
     def inputs(self, network: Network) -> dict[str, str]:
         """Digests of what the recipe names or makes and does not hold: the weights of `network`, which training begins with,

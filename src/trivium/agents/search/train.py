@@ -19,14 +19,14 @@ from trivium.errors import CorruptError, InputError
 from trivium.eval import Result, evaluate
 from trivium.fleet import Rank, launch
 from trivium.harness import refuse_gaps
-from trivium.loops import Event, Run, rl, rollouts, sft, timed
+from trivium.loops import Event, Pace, Plan, Run, rl, rollouts, sft, timed
 from trivium.loops.run import read_json, write_json
 from trivium.loops.track import TensorBoard, require
 from trivium.nn import Network
 from trivium.policy import Policy
 from trivium.reward import opinions, score
 from trivium.trace import Sampling, Store, Task
-from trivium.train import SFT, Checkpoints, Learner
+from trivium.train import SFT, AdamW, Checkpoints, Learner
 from trivium.viewer.table import METRICS
 from trivium.weights import publish
 
@@ -169,13 +169,16 @@ class _Line:
         publish(learner.network, learner.version, self.engine, self.probe)
         self.watcher.stage("RL", self.recipe.steps, first)
         source = rollouts(
-            self.parts.harness, self.parts.rl_tasks, self.engine, self.parts.scorer, groups=self.recipe.groups,
-            size=self.recipe.size, steps=self.recipe.steps, first=first, seed=self.recipe.seed, sampling=self.parts.sampling,
-            store=self.store, rank=self.rank, max_lag=self.recipe.max_lag, branches=self.recipe.branches,
+            self.parts.harness, self.parts.rl_tasks, self.engine, self.parts.scorer,
+            Plan(
+                groups=self.recipe.groups, size=self.recipe.size, steps=self.recipe.steps, first=first, seed=self.recipe.seed,
+                branches=self.recipe.branches, sampling=self.parts.sampling,
+            ),
+            pace=Pace(self.recipe.max_lag), store=self.store, rank=self.rank,
         )  # fmt: skip
         if first == 0:
             await self._glance(0)
-        events = rl(source, learner, self.engine, self.probe, first=first, rank=self.rank, max_lag=self.recipe.max_lag)
+        events = rl(source, learner, self.engine, self.probe)
         async for event in timed(events, self.rank):
             shown = {"reward": "reward", "recall": "output_recall"}  # none where all attempts were overtaken
             self._tell(event, **{name: event.metrics[key] for name, key in shown.items() if key in event.metrics})
@@ -238,17 +241,15 @@ class _Line:
                 SFT(),
                 recipe.sft_lr,
                 policies={self.parts.teacher.name},
-                schedule=lambda v: _warm_then_down(v, recipe.sft_steps),
+                optimizer=AdamW(schedule=lambda v: _warm_then_down(v, recipe.sft_steps)),
             )
         else:
             learner = Learner(
                 self.network,
                 self.parts.algorithm,
                 recipe.lr,
-                substeps=recipe.substeps,
-                momentum=self.parts.momentum,
                 reference=Network.load(self._warm, device=recipe.device) if self.parts.algorithm.reference else None,
-                schedule=lambda v: self.parts.rate(v - start),
+                optimizer=AdamW(recipe.substeps, lambda v: self.parts.rate(v - start), momentum=self.parts.momentum),
             )
         loaded = self.checkpoints.load(learner) if self.checkpoints.folders() else None
         if loaded and loaded.user["stage"] != stage:  # the stage before ended here: its weights, none of its momentum

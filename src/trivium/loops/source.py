@@ -1,0 +1,226 @@
+"""The source of a loop over rollouts: each step's tasks attempted, scored, stored, and handed over as groups."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from trivium.errors import InputError
+from trivium.fleet import Rank
+from trivium.harness import Harness
+from trivium.loops.attempts import Attempts, Flight, Found, Slots
+from trivium.loops.plan import Pace, Plan
+from trivium.policy import Policy
+from trivium.reward import Scorer, opinions
+from trivium.trace import Episode, Store, Task
+from trivium.train import Group
+
+COUNTS = ("episodes_stored", "episodes_rerun", "episodes_overtaken", "episodes_lost", "episodes_dropped", "publish_failed")
+"""Numbers of a step that are summed over ranks; all others are means, but for the largest `publish_gap`."""
+
+_OURS = {*COUNTS, "publish_gap", "calls", "calls_failed", "rollout_seconds", "learn_seconds", "wait_seconds", "cpu_seconds"}
+"""What a step says of itself, in every run or in some."""
+
+Scores = dict[str, float]
+Batches = AsyncIterator[tuple[list[Group], Scores]]
+"""A step's groups, and the means of their scores."""
+
+
+@dataclass(slots=True)
+class Source:
+    """What `rl` learns from: scored groups, step after step, and what it has to know of them.
+
+    `batches` may be anybody's async iterator. `first` is the number of its first step, `rank` the process whose share it
+    gives, `max_lag` how many versions old its tokens may be (older ones are dropped). `dataclasses.replace(source,
+    batches=...)` puts an iterator of one's own around another source's.
+    """
+
+    batches: Batches
+    first: int = 0
+    rank: Rank = Rank()
+    max_lag: int = 0
+
+    def __aiter__(self) -> Source:
+        return self
+
+    async def __anext__(self) -> tuple[list[Group], Scores]:
+        return await anext(self.batches)
+
+    async def aclose(self) -> None:
+        """End the iterator, where it can be ended."""
+        if close := getattr(self.batches, "aclose", None):
+            await close()
+
+
+def rollouts(
+    harness: Harness,
+    tasks: Sequence[Task],
+    policy: Policy,
+    scorer: Callable[[int], Scorer],
+    plan: Plan,
+    *,
+    pace: Pace = Pace(),
+    store: Store | None = None,
+    rank: Rank = Rank(),
+) -> Source:
+    """The source: for each step of the plan this rank's share of its tasks, attempted, scored and stored, with their mean
+    scores. Tasks are taken in order, around and around.
+
+    `scorer` gives the scorer of a step (a reward may anneal). Ids and random streams follow from (seed, step, task,
+    sample), so a resumed run repeats itself; a step that `store` has already is learned from again, not attempted again.
+
+    With `plan.branches`, so many more last turns of each attempt that finished are drawn, from the view in which its own was.
+    They are a group of their own: compared with each other alone they tell what a last turn was worth, whatever came before
+    it. They are in no mean.
+
+    When step n is asked for, steps up to n + `pace.max_lag` begin: their oldest tokens are of the version that is published
+    then, so at most `max_lag` versions old when they are learned from. At most `pace.slots` episodes of this rank are under
+    way, older steps first. Steps come in order; the slow episodes of the first are overtaken when `max_lag` whole steps wait
+    behind them: cancelled and counted. An attempt has `pace.seconds`; one that a dead policy or the deadline ended is begun
+    anew, up to three times, and then left out of its group, counted. `rl`'s `deadline` for a batch is to hold five times
+    `seconds` and the pauses between: then a hung attempt is lost and not the run.
+
+    Raises InputError at once where there are no tasks, or two of one step are one task. While it is iterated: PolicyError when
+    the policy could speak to the end in no attempt of a step, InputError where the scorer gives no number called reward, and
+    where `store` has these ids from another run, or steps with other groups, size, sampling or harness. **What a scorer says
+    now is not compared with what it said then**: `episodes_stored` counts what comes out of the store with its old scores, and
+    a run that is to begin anew has a new store.
+    """
+    asked = partial(step_tasks, tasks, plan.groups, rank)
+    for step in range(plan.first, plan.first + max(1, min(plan.steps - plan.first, len(tasks)))):
+        asked(step)
+    slots = pace.slots or max(1, plan.size * len(rank.share(range(plan.groups))))
+    attempts = Attempts(harness, policy, plan, pace.seconds, Slots(slots))
+    return Source(_batches(attempts, asked, scorer, pace.max_lag, store), plan.first, rank, pace.max_lag)
+
+
+async def _batches(
+    attempts: Attempts, asked: Callable[[int], list[Task]], scorer: Callable[[int], Scorer], max_lag: int, store: Store | None
+) -> Batches:
+    """The steps that the store has, then the others: begun ahead as far as `max_lag` allows, handed over in order."""
+    plan = attempts.plan
+    coming = plan.first
+    if store:
+        attempts.pin(store)
+    while store and coming < plan.steps and (stored := _stored(attempts, asked, coming, store)) is not None:
+        coming += 1
+        yield _yielded(stored, plan.size, {"episodes_stored": sum(map(len, stored[0]))})
+    flying: deque[Flight] = deque()
+    try:
+        for step in range(coming, plan.steps):
+            while coming < min(plan.steps, step + max_lag + 1):
+                flying.append(attempts.begin(coming, asked(coming), scorer(coming)))
+                coming += 1
+            await _land(flying, max_lag)
+            yield _landed(flying.popleft(), plan.size, store)
+    finally:
+        await _cancel(flying)
+
+
+def _stored(attempts: Attempts, asked: Callable[[int], list[Task]], step: int, store: Store) -> Found | None:
+    """What the store has of a step that this run has made before, or None. One whose attempts were all overtaken left nothing,
+    and is told by the next: that one was whole by then."""
+    stored, after = attempts.kept(step, asked(step), store), step + 1
+    if any(stored[0]) or (after < attempts.plan.steps and any(attempts.kept(after, asked(after), store)[0])):
+        return stored
+    return None
+
+
+def step_tasks(tasks: Sequence[Task], groups: int, rank: Rank, step: int) -> list[Task]:
+    """This rank's tasks of a step: by rule, so that ranks yield equally often and in one order. InputError for one that comes
+    twice: its attempts would be the same attempts; and where there is none."""
+    if not tasks:
+        raise InputError("there are no tasks to attempt: ask for more of them")
+    every = [tasks[(step * groups + number) % len(tasks)] for number in range(groups)]
+    if len({task.id for task in every}) < groups:
+        raise InputError(
+            f"step {step} would attempt a task twice: {groups} groups a step need as many tasks in a row that differ, "
+            f"and there are {len({task.id for task in tasks})}: fewer groups, or more tasks"
+        )
+    return rank.share(every)
+
+
+async def _land(flying: Sequence[Flight], max_lag: int) -> None:
+    """Wait for all attempts of the first flight, or until as many whole flights as the budget allows wait behind it: then
+    everything but its last attempts stands still, and they are overtaken."""
+    first, *behind = flying
+    others = [attempt for flight in behind for attempt in flight.attempts]
+    if not first.attempts:
+        return
+    whole = asyncio.ensure_future(asyncio.wait(first.attempts))
+    rest = asyncio.ensure_future(asyncio.wait(others)) if max_lag and len(behind) == max_lag and others else whole
+    try:
+        await asyncio.wait({whole, rest}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        whole.cancel()
+        rest.cancel()
+    if not all(attempt.done() for attempt in first.attempts):
+        first.overtake()
+        await asyncio.wait(first.attempts)
+
+
+def _landed(flight: Flight, size: int, store: Store | None):
+    """A flight's groups, kept in the store, with its numbers."""
+    found = flight.landed()
+    numbers = {"episodes_rerun": flight.reruns, "episodes_overtaken": flight.overtaken}
+    seconds = asyncio.get_running_loop().time() - flight.began
+    made = _yielded(found, size, numbers | {"rollout_seconds": seconds})  # refuses a reward that is none, before it is kept
+    if store:
+        every = [scored for parts in found for part in parts for scored in part]
+        episodes, scores = [episode for episode, _ in every], [scores for _, scores in every]
+        store.write(episodes, opinions(episodes, scores, flight.scorer))
+    return made
+
+
+def _yielded(found: Found, size: int, numbers: dict[str, float]):
+    """Groups in the order of tasks, each with those of its branches behind it (so that ranks in their order have the order of
+    one process), and the means; what was asked for and did not come is counted as lost."""
+    tried, branched = found
+    if taken := sorted({name for part in tried for _, given in part for name in given} & _OURS):
+        raise _taken(taken)
+    left = {part[0][0].parent: part for part in branched}
+    parts = [each for part in tried if part for each in (part, *(left[e.id] for e, _ in part if e.id in left))]
+    groups = [Group(p[0][0].task.id, [e for e, _ in p], [s["reward"] for _, s in p]) for p in parts]
+    scores = [_calls(episode) | found for part in tried for episode, found in part]
+    lost = len(tried) * size - len(scores) - numbers.get("episodes_overtaken", 0)
+    return groups, apart(means(scores), {**numbers, "episodes_lost": lost})
+
+
+def _calls(episode: Episode) -> dict[str, float]:
+    """How many calls an episode made, and how many ended in an error: else nobody would see that a tool has a bug."""
+    calls = [call for thread in episode.threads for call in thread.calls]
+    return {"calls": float(len(calls)), "calls_failed": float(sum(bool(call.error) for call in calls))}
+
+
+def apart(scores: dict[str, float], numbers: dict[str, float]) -> dict[str, float]:
+    """Both. InputError for a score that has the name of one of our numbers: one of the two would not be seen."""
+    if taken := sorted((scores.keys() & numbers.keys()) - {"reward"}):
+        raise _taken(taken)
+    return numbers | scores  # the learner's reward is of branches too
+
+
+def _taken(names: Iterable[str]) -> InputError:
+    return InputError(f"a scorer gives {', '.join(map(repr, names))}, which a step counts itself: give it another name")
+
+
+async def _cancel(flying: Sequence[Flight]) -> None:
+    """Nothing goes on behind the back of who left the loop."""
+    attempts = [attempt for flight in flying for attempt in flight.attempts]
+    for attempt in attempts:
+        attempt.cancel()
+    await asyncio.gather(*attempts, return_exceptions=True)
+
+
+def means(scores: Sequence[dict[str, float]], weights: Sequence[int] = ()) -> dict[str, float]:
+    """The mean of each named score over the episodes (or ranks, with `weights`) that have it; NaN is to have none."""
+    known: dict[str, list[tuple[float, int]]] = {}
+    for found, weight in zip(scores, weights or [1] * len(scores), strict=True):
+        for name, value in found.items():
+            if value == value:
+                known.setdefault(name, []).append((value, weight))
+    return {name: float(np.average([v for v, _ in known[name]], weights=[w for _, w in known[name]])) for name in sorted(known)}
