@@ -95,7 +95,7 @@ def test_a_store_that_cannot_be_opened_or_written_is_named_and_keeps_what_it_has
             Store(url)
     with pytest.raises(InputError, match=r"no/such/store\.db cannot be opened"):
         Store(tmp_path / "no" / "such" / "store.db")
-    monkeypatch.setattr("trivium.trace.store._PATIENCE", 0)
+    monkeypatch.setattr("trivium.trace.schema.PATIENCE", 0)
     store = Store(tmp_path / "store.db")
     store.write([numbered(episode, 0)])
     with closing(sqlite3.connect(tmp_path / "store.db")) as other:

@@ -225,7 +225,8 @@ class Episode:
     """One Task attempted. `sample` numbers the attempts of a group; the first thread is the agent's.
 
     `began` and `ended` are seconds since 1970, 0.0 where unknown; two runs of one seed differ in them and in nothing else (law
-    11). `deployment` names the harness or the deployment that served it, by its digest; it is empty where unknown.
+    11). `deployment` names the harness or the deployment that served it, by its digest; `session` the conversation that it is
+    part of, and `account` whose data it is, a user's or an API key's. They are empty where unknown, or where nobody was served.
     """
 
     id: str
@@ -238,6 +239,8 @@ class Episode:
     began: float = 0.0
     ended: float = 0.0
     deployment: str = ""
+    session: str = ""
+    account: str = ""
 
     @property
     def agent(self) -> Thread:
@@ -259,7 +262,9 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """An opinion: a named number about an episode (or one thread of it), by a scorer of a version. Appended, never changed."""
+    """An opinion: a named number about an episode (or one thread of it), by a scorer of a version. Appended, never changed.
+
+    `time` is when it was given, in seconds since 1970; where it is 0.0 the store writes down when it came."""
 
     episode: str
     name: str
@@ -267,3 +272,4 @@ class Score:
     scorer: str
     version: str = "1"
     thread: str = ""
+    time: float = 0.0

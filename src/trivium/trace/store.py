@@ -3,64 +3,25 @@
 from __future__ import annotations
 
 import math
-import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import (
-    URL,
-    Column,
-    Connection,
-    Engine,
-    Float,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-    create_engine,
-    event,
-    func,
-    inspect,
-    select,
-)
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, OperationalError
-from sqlalchemy.schema import CreateIndex, CreateTable
+from sqlalchemy import ColumnElement, Connection, event, select
+from sqlalchemy.exc import DatabaseError, OperationalError
 
 from trivium.errors import CorruptError, InputError
+from trivium.trace import schema
 from trivium.trace.codec import decode, encode
 from trivium.trace.episode import Episode, Score
+from trivium.trace.schema import EPISODES, PINS, SCORES
 
-_PATIENCE = 30  # seconds that another writer may take
-_meta = MetaData()
-_episodes = Table(
-    "episodes",
-    _meta,
-    Column("seq", Integer, primary_key=True, autoincrement=True),
-    Column("id", String, unique=True, nullable=False),
-    Column("task", String, index=True),
-    Column("data", LargeBinary, nullable=False),
-)
-_scores = Table(
-    "scores",
-    _meta,
-    Column("seq", Integer, primary_key=True, autoincrement=True),
-    Column("episode", String, index=True),
-    Column("name", String),
-    Column("value", Float),
-    Column("scorer", String),
-    Column("version", String),
-    Column("thread", String),
-)
-
-
-_pins = Table("pins", _meta, Column("name", String, primary_key=True), Column("value", String, nullable=False))
+_PART = 64
+"""Episodes that `select` reads at once."""
 
 
 class Store:
@@ -69,19 +30,18 @@ class Store:
     Writing an episode whose id is already there changes nothing: a resumed run repeats its ids, and facts do not change.
     """
 
-    def __init__(self, url: str | Path) -> None:
-        """`url` is the path of an SQLite file, made if missing, or an SQLAlchemy URL of SQLite or PostgreSQL (not tested).
-        InputError where it cannot be opened, CorruptError for a file that is none, or somebody else's database; a URL may name
-        a database that has other tables too."""
-        self.url = str(url)
-        self._engine = _open(self.url)
-        self._insert = (postgresql if self._engine.dialect.name == "postgresql" else sqlite).insert
+    def __init__(self, url: str | Path, readonly: bool = False) -> None:
+        """`url` is the path of an SQLite file, made if missing, or an SQLAlchemy URL of SQLite or PostgreSQL. An older store
+        gets the columns that it lacks. With `readonly` nothing is made or changed, an older store is read as it is, and neither
+        the file nor its folder needs to be writable.
+
+        InputError where it cannot be opened or a newer Trivium wrote it, CorruptError for a file that is none, or somebody
+        else's database; a URL may name a database that has other tables too."""
+        self.url, self._readonly = str(url), readonly
         try:
-            if "://" not in self.url:
-                self._refuse_foreign()
-            if self._engine.dialect.name == "sqlite":
-                event.listen(self._engine, "connect", _write_ahead)
-            self._make_tables()
+            self._engine = schema.connect(self.url, readonly)
+            self._insert = schema.inserting(self._engine.dialect.name)
+            self._columns = self._open()
         except OperationalError as error:  # no such folder, or not ours to write
             raise InputError(
                 f"{self.url} cannot be opened ({error.orig}): is there such a folder, and may you write in it?"
@@ -89,62 +49,67 @@ class Store:
         except DatabaseError as error:
             raise CorruptError(f"{self.url} is no episode store: {error.orig}") from error
 
-    def _refuse_foreign(self) -> None:
-        """Before anything is written, the journal's mode included."""
-        look = inspect(self._engine)
-        there = {name: {column["name"] for column in look.get_columns(name)} for name in look.get_table_names()}
-        self._engine.dispose()  # connections from here on write ahead
-        ours = {name: set(table.columns.keys()) for name, table in _meta.tables.items() if name in there}
-        if (there and not ours) or any(columns - there[name] for name, columns in ours.items()):
-            raise CorruptError(f"{self.url} is no episode store: it is a database of {', '.join(list(there)[:3])}")
-
-    def _make_tables(self) -> None:
-        """By name and only if missing: several processes may open a new store at once."""
-        with self._engine.begin() as connection:
-            for table in _meta.sorted_tables:
-                connection.execute(CreateTable(table, if_not_exists=True))
-                for index in table.indexes:
-                    connection.execute(CreateIndex(index, if_not_exists=True))
+    def _open(self) -> schema.Columns:
+        """The columns that can be read, once what is missing was made. What is refused is left as it was, its journal too."""
+        there = schema.columns(self._engine)
+        schema.check(there, self.url, alone="://" not in self.url)
+        with self._engine.connect() as connection:
+            schema.refuse_newer(connection, there, self.url)
+        if self._readonly:
+            if not {EPISODES.name, SCORES.name} <= there.keys():
+                raise CorruptError(f"{self.url} is no episode store: it has no tables of episodes and scores")
+            return there
+        if self._engine.dialect.name == "sqlite":
+            self._engine.dispose()  # connections from here on write ahead
+            event.listen(self._engine, "connect", schema.write_ahead)
+        if not schema.complete(there):
+            with self._engine.begin() as connection:
+                schema.upgrade(connection)
+        return {name: set(table.columns.keys()) for name, table in schema.META.tables.items()}
 
     def write(self, episodes: Iterable[Episode], scores: Iterable[Score] = ()) -> None:
         """Append episodes and scores, all or nothing. Scores of an episode that was already there are not added again."""
-        episodes, scores = list(episodes), list(scores)
-        with self._connected(self._engine.begin, "written") as connection:
-            known = _known(connection, [episode.id for episode in episodes])
-            fresh = [episode for episode in episodes if episode.id not in known]
-            if fresh:
-                values = [{"id": e.id, "task": e.task.id, "data": encode(e)} for e in fresh]
-                connection.execute(self._insert(_episodes).on_conflict_do_nothing(), values)
-            if new := [score for score in scores if score.episode not in known]:
-                connection.execute(_scores.insert(), [asdict(score) for score in new])
-
-    def pin(self, name: str, value: str) -> str:
-        """What is kept under `name`: `value`, or what was there before."""
-        with self._connected(self._engine.begin, "written") as connection:
-            connection.execute(self._insert(_pins).on_conflict_do_nothing(), {"name": name, "value": value})
-            return connection.execute(select(_pins.c.value).where(_pins.c.name == name)).scalar_one()
+        rows, opinions = [_episode_row(episode) for episode in episodes], [_score_row(score) for score in scores]
+        known = {row["id"] for row in rows}
+        with self._writing() as connection:
+            if rows:
+                append = self._insert(EPISODES).on_conflict_do_nothing().returning(EPISODES.c.id)
+                known -= set(connection.execute(append, rows).scalars())
+            if new := [row for row in opinions if row["episode"] not in known]:
+                connection.execute(SCORES.insert(), new)
 
     def score(self, scores: Iterable[Score]) -> None:
         """Append opinions that came later."""
-        if new := [asdict(score) for score in scores]:
-            with self._connected(self._engine.begin, "written") as connection:
-                connection.execute(_scores.insert(), new)
+        if new := [_score_row(score) for score in scores]:
+            with self._writing() as connection:
+                connection.execute(SCORES.insert(), new)
+
+    def pin(self, name: str, value: str) -> str:
+        """What is kept under `name`: `value`, or what was there before."""
+        with self._writing() as connection:
+            connection.execute(self._insert(PINS).on_conflict_do_nothing(), {"name": name, "value": value})
+            return connection.execute(select(PINS.c.value).where(PINS.c.name == name)).scalar_one()
 
     def select(self, prefix: str = "", task: str | None = None, limit: int | None = None) -> Iterator[Episode]:
-        """Episodes in the order they were written, those whose id begins with `prefix`."""
-        query = select(_episodes.c.id, _episodes.c.data).order_by(_episodes.c.seq).limit(limit)
-        query = query.where(func.substr(_episodes.c.id, 1, len(prefix)) == prefix) if prefix else query  # LIKE ignores case
-        query = query.where(_episodes.c.task == task) if task is not None else query
+        """Episodes in the order they were written, those whose id begins with `prefix`, as an index of ids has them. Those that
+        are written after this began are not among them."""
+        # + 0: else SQLite looks at every row in their order, and does without a sort, where a limit is small
+        query = select(EPISODES.c.seq).order_by(EPISODES.c.seq + 0 if prefix else EPISODES.c.seq).limit(limit)
+        query = query.where(*_begins(prefix)) if prefix else query
+        query = query.where(EPISODES.c.task == task) if task is not None else query
         with self._connected(self._engine.connect, "read") as connection:
-            for id, data in connection.execute(query):
-                yield self._decoded(id, data)
+            numbers = connection.execute(query).scalars().all()
+        for at in range(0, len(numbers), _PART):  # nothing is held open while somebody works with an episode
+            yield from (episode for _, episode in self._read(EPISODES.c.seq.in_(numbers[at : at + _PART]), _PART))
 
     def tail(self, after: int = 0, limit: int = 1000) -> list[tuple[int, Episode]]:
         """Up to `limit` episodes written after number `after`, each with its number: ask again with the last one."""
-        columns = _episodes.c.seq, _episodes.c.id, _episodes.c.data
-        query = select(*columns).where(_episodes.c.seq > after).order_by(_episodes.c.seq)
+        return self._read(EPISODES.c.seq > after, limit)
+
+    def _read(self, which: ColumnElement[bool], limit: int) -> list[tuple[int, Episode]]:
+        query = select(EPISODES.c.seq, EPISODES.c.id, EPISODES.c.data).where(which).order_by(EPISODES.c.seq).limit(limit)
         with self._connected(self._engine.connect, "read") as connection:
-            return [(seq, self._decoded(id, data)) for seq, id, data in connection.execute(query.limit(limit))]
+            return [(seq, self._decoded(id, data)) for seq, id, data in connection.execute(query)]
 
     def _decoded(self, id: str, data: bytes) -> Episode:
         try:
@@ -154,11 +119,10 @@ class Store:
 
     def scores(self, episode: str) -> list[Score]:
         """Every opinion about one episode, oldest first."""
-        query = select(_scores).where(_scores.c.episode == episode).order_by(_scores.c.seq)
+        columns = [column for column in SCORES.columns if column.name in self._columns[SCORES.name] and column.name != "seq"]
+        query = select(*columns).where(SCORES.c.episode == episode).order_by(SCORES.c.seq)
         with self._connected(self._engine.connect, "read") as connection:
-            return [
-                Score(r.episode, r.name, _number(r.value), r.scorer, r.version, r.thread) for r in connection.execute(query)
-            ]
+            return [_score(row) for row in connection.execute(query).mappings()]
 
     def first_scores(self, episode: str) -> dict[str, float]:
         """The oldest opinion of each name on the whole episode, whoever gave it."""
@@ -175,12 +139,23 @@ class Store:
         return own
 
     @contextmanager
-    def _connected(self, connect: Callable[[], AbstractContextManager[Connection]], done: str) -> Iterator[Connection]:
-        """What `connect` gives. InputError where it cannot be `done`: a full disk, a store that another process holds too long;
-        CorruptError where the file is torn inside."""
+    def _writing(self) -> Generator[Connection]:
+        """A transaction of the only writer, committed at its end. InputError for a store that was opened to be read."""
+        if self._readonly:
+            raise InputError(f"{self.url} was opened with readonly=True, so nothing can be written in it")
+        with self._connected(self._engine.begin, "written") as connection:
+            schema.take_turns(connection)
+            yield connection
+
+    @contextmanager
+    def _connected(self, connect: Callable[[], AbstractContextManager[Connection]], done: str) -> Generator[Connection]:
+        """What `connect` gives. InputError where it cannot be `done`: a full disk, a store that another process holds too long,
+        half a character; CorruptError where the file is torn inside."""
         try:
             with connect() as connection:
                 yield connection
+        except UnicodeEncodeError as error:
+            raise InputError(f"{self.url} cannot be {done}: {error}") from error
         except OperationalError as error:
             raise InputError(f"{self.url} cannot be {done}: {error.orig}") from error
         except DatabaseError as error:
@@ -190,39 +165,22 @@ class Store:
         self._engine.dispose()
 
 
-def _number(kept: float | None) -> float:
-    """SQLite keeps NaN as NULL."""
-    return math.nan if kept is None else kept
+def _begins(prefix: str) -> list[ColumnElement[bool]]:
+    """That an id begins with `prefix`, as a range, for which a database uses its index. LIKE would ignore case."""
+    behind = schema.after(prefix)
+    return [EPISODES.c.id >= prefix] + ([] if behind is None else [EPISODES.c.id < behind])
 
 
-def _known(connection, ids: list[str]) -> set[str]:
-    query = select(_episodes.c.id).where(_episodes.c.id.in_(ids))
-    return set(connection.execute(query).scalars())
+def _episode_row(episode: Episode) -> dict[str, Any]:
+    beside = {name: getattr(episode, name) or None for name in ("began", "ended", "deployment", "session", "account")}
+    return {"id": episode.id, "task": episode.task.id, "data": encode(episode), **beside}
 
 
-def _open(url: str) -> Engine:
-    """InputError for another database, or one without its driver."""
-    try:
-        made = make_url(url) if "://" in url else URL.create("sqlite", database=url)
-        if made.get_backend_name() not in ("sqlite", "postgresql"):
-            raise InputError(f"{url}: a store is SQLite or PostgreSQL, and not {made.get_backend_name()}")
-        return create_engine(made)
-    except ArgumentError as error:
-        raise InputError(f"{url} is no URL of a database: {error}") from error
-    except ModuleNotFoundError as error:
-        raise InputError(f"{url} needs a driver: pip install {error.name}") from error
+def _score_row(score: Score) -> dict[str, Any]:
+    return asdict(score) | {"time": score.time or time.time()}
 
 
-def _write_ahead(connection, _record) -> None:
-    """WAL: readers never block the writer, and a killed writer leaves the last committed transaction."""
-    connection.execute(f"PRAGMA busy_timeout={_PATIENCE * 1000}")
-    deadline = time.monotonic() + _PATIENCE
-    while True:  # where two open a new store at once, SQLite refuses one of them this pragma without waiting
-        try:
-            connection.execute("PRAGMA journal_mode=WAL")
-            break
-        except sqlite3.OperationalError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.01)
-    connection.execute("PRAGMA synchronous=NORMAL")
+def _score(row: Any) -> Score:
+    """SQLite keeps NaN as NULL, and a store from before 2026-11-28 has no times."""
+    value = math.nan if row["value"] is None else row["value"]
+    return Score(row["episode"], row["name"], value, row["scorer"], row["version"], row["thread"], row.get("time") or 0.0)

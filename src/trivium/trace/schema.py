@@ -1,0 +1,219 @@
+"""The tables of a store: what stands in them, how a database is opened, and how an older one is brought up to date.
+
+Sequence numbers rise in the order in which transactions commit, and none is given twice, also after rows were deleted: who
+keeps the last number that it used sees every row once. (In a SQLite file that version 1 began, the number of a deleted last row
+is given again.)
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from urllib.parse import quote
+
+from sqlalchemy import (
+    URL,
+    BigInteger,
+    Column,
+    Connection,
+    Engine,
+    Float,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    create_engine,
+    event,
+    func,
+    inspect,
+    select,
+)
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, OperationalError
+from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
+
+from trivium.errors import CorruptError, InputError
+
+SCHEMA = 2
+"""The version of these tables, which a store keeps in its pins. Version 1, until 2026-11-28, had none of the columns that are
+marked new, and its file says no version."""
+
+PATIENCE = 30
+"""Seconds that another writer may take."""
+
+_LOCK = 0x7472_766D  # "trvm": the number under which writers of a PostgreSQL database take turns
+_SEQ = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts by itself in an INTEGER alone
+_ID = String().with_variant(String(collation="C"), "postgresql")  # ordered by code points, as SQLite's are, in every locale
+_NEW = {"since": 2}
+META = MetaData()
+
+EPISODES = Table(
+    "episodes",
+    META,
+    Column("seq", _SEQ, primary_key=True, autoincrement=True),
+    Column("id", _ID, unique=True, nullable=False),
+    Column("task", String, index=True),
+    Column("data", LargeBinary, nullable=False),
+    # what is asked of many episodes at once stands beside their bytes as well; NULL where it is unknown
+    Column("began", Float, info=_NEW),
+    Column("ended", Float, index=True, info=_NEW),
+    Column("deployment", String, info=_NEW),
+    Column("session", String, index=True, info=_NEW),
+    Column("account", String, index=True, info=_NEW),
+    sqlite_autoincrement=True,
+)
+SCORES = Table(
+    "scores",
+    META,
+    Column("seq", _SEQ, primary_key=True, autoincrement=True),
+    Column("episode", String, index=True),
+    Column("name", String),
+    Column("value", Float),
+    Column("scorer", String),
+    Column("version", String),
+    Column("thread", String),
+    Column("time", Float, info=_NEW),
+    sqlite_autoincrement=True,
+)
+PINS = Table("pins", META, Column("name", String, primary_key=True), Column("value", String, nullable=False))
+
+Columns = dict[str, set[str]]
+"""The columns of each table that a database has."""
+
+
+def connect(url: str, readonly: bool) -> Engine:
+    """The database at `url`. InputError for one that is neither SQLite nor PostgreSQL, or lacks its driver; with `readonly`
+    also for a file that is not there, or cannot be read."""
+    try:
+        parsed = make_url(url) if "://" in url else URL.create("sqlite", database=url)
+        if parsed.get_backend_name() not in ("sqlite", "postgresql"):
+            raise InputError(f"{url}: a store is SQLite or PostgreSQL, and not {parsed.get_backend_name()}")
+        if not readonly:
+            return create_engine(parsed)
+        if parsed.get_backend_name() == "sqlite":
+            return _read_file(parsed.database or "")
+        return create_engine(parsed, execution_options={"postgresql_readonly": True})
+    except ArgumentError as error:
+        raise InputError(f"{url} is no URL of a database: {error}") from error
+    except ModuleNotFoundError as error:
+        raise InputError(f"{url} needs a driver: pip install {error.name}") from error
+
+
+def _read_file(path: str) -> Engine:
+    """A SQLite file as one reader among processes that may write; SQLite puts two files beside it for as long as it is open.
+    Where they cannot be written and nobody has left any, the file alone is the whole store."""
+    if not os.path.isfile(path):
+        raise InputError(f"{path} is no file, so there is no store to read")
+    name = f"file:{quote(os.path.abspath(path))}"
+    engine = create_engine(URL.create("sqlite", database=name, query={"mode": "rw", "uri": "true"}))
+    event.listen(engine, "connect", _only_read)
+    try:
+        with engine.connect():
+            return engine
+    except OperationalError as error:
+        engine.dispose()
+        if os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal"):
+            copy = "copy both to a folder that you may write in"
+            raise InputError(f"{path} cannot be read here, and {path}-wal holds its newest episodes: {copy}") from error
+    return create_engine(URL.create("sqlite", database=name, query={"immutable": "1", "uri": "true"}))
+
+
+def _only_read(connection, _record) -> None:
+    connection.execute(f"PRAGMA busy_timeout={PATIENCE * 1000}")
+    connection.execute("PRAGMA query_only=ON")
+    connection.execute("SELECT name FROM sqlite_master").fetchone()  # opens the file, which SQLite has put off till now
+
+
+def write_ahead(connection, _record) -> None:
+    """WAL: readers never block the writer, and a killed writer leaves the last committed transaction."""
+    connection.execute(f"PRAGMA busy_timeout={PATIENCE * 1000}")
+    deadline = time.monotonic() + PATIENCE
+    while True:  # where two open a new store at once, SQLite refuses one of them this pragma without waiting
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            break
+        except sqlite3.OperationalError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
+    connection.execute("PRAGMA synchronous=NORMAL")
+
+
+def columns(connection: Engine | Connection) -> Columns:
+    """What the database has now."""
+    inspector = inspect(connection)
+    return {name: {column["name"] for column in inspector.get_columns(name)} for name in inspector.get_table_names()}
+
+
+def check(there: Columns, url: str, alone: bool) -> None:
+    """CorruptError for somebody else's database: one that has a table of our name and other columns, or where ours should be
+    `alone`, one that has tables and none of ours."""
+    ours = [table for table in META.sorted_tables if table.name in there]
+    foreign = any(_first(table) - there[table.name] for table in ours)
+    if foreign or (alone and there and not ours):
+        raise CorruptError(f"{url} is no episode store: it is a database of {', '.join(list(there)[:3])}")
+
+
+def _first(table: Table) -> set[str]:
+    """The columns that a table had from the first version on."""
+    return {column.name for column in table.columns if not column.info}
+
+
+def refuse_newer(connection: Connection, there: Columns, url: str) -> None:
+    """InputError for a store that a later Trivium wrote, in tables that this one may misread."""
+    if PINS.name not in there:
+        return
+    version = connection.execute(select(PINS.c.value).where(PINS.c.name == "schema")).scalar()
+    if version is not None and int(version) > SCHEMA:
+        raise InputError(f"{url} has tables of version {version}, and this Trivium reads up to {SCHEMA}: upgrade it")
+
+
+def complete(there: Columns) -> bool:
+    """Whether the database has all tables and columns of this version."""
+    return all(set(table.columns.keys()) <= there.get(table.name, set()) for table in META.sorted_tables)
+
+
+def upgrade(connection: Connection) -> None:
+    """Make what is missing, in the one transaction of `connection`. Several processes may open one store at once, and wait here
+    for each other."""
+    take_turns(connection)
+    there = columns(connection)
+    for table in META.sorted_tables:
+        connection.execute(CreateTable(table, if_not_exists=True))
+        for column in table.columns:
+            if table.name in there and column.name not in there[table.name]:
+                written = CreateColumn(column).compile(dialect=connection.dialect)
+                connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {written}")
+        for index in table.indexes:
+            connection.execute(CreateIndex(index, if_not_exists=True))
+    insert = inserting(connection.dialect.name)(PINS)
+    current = insert.on_conflict_do_update(index_elements=["name"], set_={"value": str(SCHEMA)})
+    connection.execute(current, {"name": "schema", "value": str(SCHEMA)})
+
+
+def take_turns(connection: Connection) -> None:
+    """One writer at a time from here to the end of the transaction: what it read stays true until it commits, and sequence
+    numbers rise in the order of commits."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+    else:
+        connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def inserting(dialect: str):
+    """The INSERT of a dialect, which can pass over rows that are there."""
+    return (postgresql if dialect == "postgresql" else sqlite).insert
+
+
+def after(prefix: str) -> str | None:
+    """The first text, by code points, behind all texts that begin with `prefix`; None where nothing stands behind them."""
+    while prefix:
+        *_, last = prefix
+        prefix = prefix[:-1]
+        if ord(last) < 0x10FFFF:
+            following = ord(last) + 1
+            return prefix + chr(0xE000 if 0xD800 <= following < 0xE000 else following)  # no text has half a character
+    return None
