@@ -33,6 +33,12 @@ def named(scorer: Scorer) -> str:
     return getattr(scorer, "__name__", type(scorer).__name__)
 
 
+def version(scorer: Scorer) -> str:
+    """Which version of a scorer speaks: what its attribute `version` says, "1" where it has none. So a store tells apart the
+    scores of a reward that changes over a run, or was mended."""
+    return str(getattr(scorer, "version", "1"))
+
+
 def compose(**parts: tuple[float, Scorer]) -> Scorer:
     """A scorer whose `reward` is the weighted sum of its parts' rewards: compose(outcome=(1.0, judge), style=(0.1, rubric)).
 
@@ -54,10 +60,12 @@ def compose(**parts: tuple[float, Scorer]) -> Scorer:
             scores |= {f"{name}/{key}": value for key, value in part.items()}
         return {"reward": total, **scores}
 
+    of_parts = (f"{name}={weight:g}*{named(part)}({version(part)})" for name, (weight, part) in parts.items())
+    scorer.version = " ".join(of_parts)  # ty: ignore[unresolved-attribute] a function may have any
     return scorer
 
 
 def opinions(episodes: Sequence[Episode], scores: Sequence[Mapping[str, float]], scorer: Scorer) -> list[Score]:
-    """The scores that `scorer` gave each episode as the store keeps them."""
-    pairs = zip(episodes, scores, strict=True)
-    return [Score(episode.id, name, float(value), named(scorer)) for episode, found in pairs for name, value in found.items()]
+    """The scores that `scorer` gave each episode as the store keeps them, with its name and version."""
+    pairs, by = zip(episodes, scores, strict=True), (named(scorer), version(scorer))
+    return [Score(episode.id, name, float(value), *by) for episode, numbers in pairs for name, value in numbers.items()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from trivium.errors import InputError
 from trivium.harness import Window
@@ -43,6 +43,12 @@ class SearchReward:
     def __post_init__(self) -> None:
         if self.turns < 2:
             raise InputError(f"a reward prices the later half of at least 2 turns, not of {self.turns}")
+
+    @property
+    def version(self) -> str:
+        """The terms in which it differs from the report's reward, such as "beta=2.5 turns=10"; "1" where it does in none."""
+        terms = [(each.name, getattr(self, each.name), each.default) for each in fields(self) if each.name != "window"]
+        return " ".join(f"{name}={value:g}" for name, value, default in terms if value != default) or "1"
 
     async def __call__(self, episode: Episode) -> dict[str, float]:
         gold, thread = episode.task.truth["gold"], episode.agent
