@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from trivium.corpus import Document, document_of, read_beir, read_documents
+from trivium.corpus.documents import passed_over
 from trivium.errors import InputError
 
 
@@ -22,6 +23,15 @@ def beir(folder: Path, corpus: str = "", queries: str = "", qrels: str = "") -> 
     write(folder / "queries.jsonl", queries or '{"_id": "q1", "text": "what"}\n{"_id": "q2", "text": "unjudged"}\n')
     write(folder / "qrels" / "test.tsv", qrels or "query-id\tcorpus-id\tscore\nq1\td1\t1\n")
     return folder
+
+
+def test_what_a_folder_holds_besides_is_passed_over(tmp_path):
+    for name in ("a.md", "b.PDF", "deep/c.docx", ".git/d.pdf", "deep/e.TXT"):
+        write(tmp_path / "docs" / name, "text")
+    assert passed_over(tmp_path / "docs") == [tmp_path / "docs" / "b.PDF", tmp_path / "docs" / "deep" / "c.docx"]
+    assert passed_over(tmp_path / "docs" / "a.md") == [] == passed_over(beir(tmp_path / "beir"))
+    with pytest.raises(InputError, match="does not exist"):
+        passed_over(tmp_path / "nowhere")
 
 
 def test_a_folder_is_read_recursively_with_titles(tmp_path):

@@ -244,11 +244,14 @@ def test_lines_that_name_one_document_each_are_one_question(docs, tmp_path):
     assert gold(questions) == {"Which?": ("install.md", "guide/keys.md"), "Why?": ("guide/limits.txt",)}
 
 
-def test_half_a_character_is_written_and_read_as_it_was(tmp_path):
-    documents = [Document("a", "A", "half \ud800 here"), Document("b", "B", "whole")]
-    rows = [{"question": f"{id} \udc00?", "gold": id} for id in "ab"]
-    write_beir(join(read_log(of_json(tmp_path, *rows)), documents), tmp_path / "data")
-    assert read_documents(tmp_path / "data")[0].text == "half \ud800 here"
+def test_half_a_character_is_refused_in_a_document_and_replaced_in_a_question(tmp_path):
+    documents = [Document("a", "A", "text", {"note": "half \ud800"}), Document("b", "B", "whole")]
+    log = read_log(of_json(tmp_path, *({"question": f"{id} \udc00?", "gold": id} for id in "ab")))
+    write_beir(join(log, documents), tmp_path / "data")
+    assert read_documents(tmp_path / "data")[0].metadata == {"note": "half \ud800"}
+    assert [task.prompt for task in beir_tasks(tmp_path / "data", "train")] in (["a ??"], ["b ??"])
+    with pytest.raises(InputError, match="document 'c' holds half a character"):
+        join(log, [Document("c", "C", "half \ud800 here")])
 
 
 def test_nothing_is_written_where_a_split_is_empty_or_the_folder_is_not(docs, tmp_path):

@@ -34,7 +34,7 @@ def split(document: Document, limit: int = 400, count: Callable[[str], int] = co
         raise InputError(f"a chunk of at most {limit} words cannot hold anything: give a limit of at least 1")
     if not document.title.strip() and not document.text.strip():
         raise InputError(f"document {document.id!r} has neither title nor text: remove it or fill it")
-    _check_unicode(document)
+    check_unicode(document)
     spans = chunk_spans(document.text, limit, count) or [(0, 0)]
     return [
         Chunk(f"{document.id}:{order}", document.id, document.title, document.text[start:stop], order)
@@ -42,7 +42,8 @@ def split(document: Document, limit: int = 400, count: Callable[[str], int] = co
     ]
 
 
-def _check_unicode(document: Document) -> None:
+def check_unicode(document: Document) -> None:
+    """InputError for a document with half a character (a lone surrogate), which no tokenizer takes and no file holds."""
     try:
         f"{document.id}{document.title}{document.text}".encode()
     except UnicodeEncodeError as error:

@@ -69,6 +69,15 @@ def read_folder(folder: str | Path) -> list[Document]:
     return _checked(documents, folder, "put .txt or .md files there")
 
 
+def passed_over(path: str | Path) -> list[Path]:
+    """The files of a folder that `read_documents` does not read, in order; hidden ones aside, and none of a BEIR folder."""
+    folder = _existing(path)
+    if not folder.is_dir() or (folder / "corpus.jsonl").exists():
+        return []
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix.lower() not in _SUFFIXES)
+    return [file for file in files if not _hidden(file.relative_to(folder).as_posix())]
+
+
 def read_jsonl(path: str | Path) -> list[Document]:
     """One document per line: an object with `_id` or `id`, `text`, and optionally `title` and `metadata`; blank lines
     are skipped."""

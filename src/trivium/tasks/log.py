@@ -176,7 +176,7 @@ def _line(value: Any) -> str:
         value = value.get("text")
     if isinstance(value, list):
         return _line(value[0]) if value else ""
-    return "" if value is None else " ".join(str(value).split())
+    return "" if value is None else " ".join(str(value).split()).encode(errors="replace").decode()
 
 
 def _names(value: Any) -> list[str]:

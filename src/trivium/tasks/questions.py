@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from trivium.corpus import Document
+from trivium.corpus.chunks import check_unicode
 from trivium.errors import InputError
 from trivium.files import new_folder, write
 from trivium.tasks.gold import MOST_HOLDERS, Holders, Names
@@ -69,7 +70,8 @@ def join(log: Log, documents: Sequence[Document], seed: int = 0) -> Questions:
 
     A question's gold is what the log names, if the folder has it; else the document in which the answer stands, as words: the
     one that a search with the question ranks first, where there are two to four. A question that is asked twice is one
-    question, with the gold of both lines. Raises InputError for two questions with one id, and for documents without text.
+    question, with the gold of both lines. Raises InputError for two questions with one id, and for documents that cannot be
+    searched (none with text, half a character, a tab in a name).
     """
     tally = _Tally()
     originals, same = _without_copies(documents, tally)
@@ -106,6 +108,7 @@ def _without_copies(documents: Iterable[Document], tally: _Tally) -> tuple[list[
         if not each.text.strip():
             tally.add("left out", "documents without text", each.id)
             continue
+        check_unicode(each)
         if any(letter in each.id for letter in "\t\n\r"):
             raise InputError(f"the document {each.id!r} has a tab or a line's end in its name: rename it")
         key = (each.title, each.text)
@@ -256,5 +259,5 @@ def _query(each: Question) -> dict[str, Any]:
 
 
 def _lines(rows: Iterable[dict[str, Any]]) -> bytes:
-    """One object a line; half a character (a lone surrogate) stands there by its number, as JSON allows."""
+    """One object a line; half a character in somebody's metadata stands there by its number, as JSON allows."""
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode(errors="backslashreplace")
