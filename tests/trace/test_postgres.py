@@ -86,6 +86,14 @@ def test_a_prefix_is_one_by_pythons_word_whatever_the_locale(url):
         assert {each.id for each in store.select(prefix)} == {id for id in ids if id.startswith(prefix)}, prefix
 
 
+def test_a_text_that_it_cannot_hold_is_said_and_changes_nothing(url):
+    store = Store(url)
+    for id, told in (("a\x00b", "NUL"), ("half \udcff", "cannot be stored")):
+        with pytest.raises(InputError, match=told):
+            store.write([episode("e/0"), episode(id)])
+    assert list(store.select()) == []
+
+
 def test_a_prefix_is_looked_up_in_the_index(url):
     store = Store(url)
     store.write([episode(f"rl/{number % 100}/{number}") for number in range(5000)])

@@ -26,11 +26,11 @@ def test_a_conversation_before_the_prompt_comes_back_from_bytes():
 
 def test_a_conversation_that_ends_with_its_user_needs_no_prompt():
     asked = [*TALK, {"role": "user", "content": "And the key?"}]
-    assert decode(encode(Episode("e", Task("t", messages=asked)))).task.messages == asked
+    assert decode(encode(Episode("e", Task("t", "", messages=asked)))).task.messages == asked
     for end in range(1, len(asked)):
         if asked[end - 1]["role"] != "user":
             with pytest.raises(InputError, match="task t has no prompt, so its messages must end with one of role user"):
-                Task("t", messages=asked[:end])
+                Task("t", "", messages=asked[:end])
 
 
 @pytest.mark.parametrize(

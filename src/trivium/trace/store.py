@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, event, select
-from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.exc import DatabaseError, DataError, OperationalError
 
 from trivium.errors import CorruptError, InputError
 from trivium.trace import schema
@@ -150,13 +150,13 @@ class Store:
     @contextmanager
     def _connected(self, connect: Callable[[], AbstractContextManager[Connection]], done: str) -> Generator[Connection]:
         """What `connect` gives. InputError where it cannot be `done`: a full disk, a store that another process holds too long,
-        half a character; CorruptError where the file is torn inside."""
+        a text that it cannot hold; CorruptError where the file is torn inside."""
         try:
             with connect() as connection:
                 yield connection
         except UnicodeEncodeError as error:
             raise InputError(f"{self.url} cannot be {done}: {error}") from error
-        except OperationalError as error:
+        except (OperationalError, DataError) as error:
             raise InputError(f"{self.url} cannot be {done}: {error.orig}") from error
         except DatabaseError as error:
             raise CorruptError(f"{self.url} cannot be {done}: {error.orig}") from error

@@ -20,7 +20,7 @@ class Task:
     """
 
     id: str
-    prompt: str = ""
+    prompt: str
     truth: dict[str, Any] = field(default_factory=dict)
     messages: list[dict[str, Any]] = field(default_factory=list)
     tools: list[str] = field(default_factory=list)
