@@ -102,11 +102,6 @@ def test_what_a_tool_waits_for_is_not_the_run(renderer):
     assert "took longer" not in errors[1] and episode.agent.stop.reason == "finished"
 
 
-def test_a_text_that_does_not_fit_is_an_error_and_not_the_end(renderer):
-    episode = run(renderer, [call(("odd", {"kind": "long"})), call(search()), say("#1")], window=Window(600))
-    assert "no room for it" in episode.agent.calls[0].error and episode.agent.stop.reason == "finished"
-
-
 def test_a_prune_whose_note_finds_no_room_is_a_prune_all_the_same(renderer):
     many = ["#1", "#2", "#3", *(f"#{number}" for number in range(900, 940))]
     prune = call(("prune_chunks", {"keep": many}))

@@ -154,16 +154,18 @@ def test_an_assignment_has_the_time_of_its_sub_agent_and_not_of_a_tool(renderer)
             return await super().speak(view, sampling)
 
     child = Harness([], Window(2000), "Help.", specs=False)
-    agents = {name: Subagent(Slow([say("done")], renderer, name), child, seconds) for name, seconds in (("a", 9), ("b", 0.05))}
+    times = {"a": 9, "b": 0.05}
+    agents = {name: Subagent(Slow([say("done")], renderer, name), child, seconds=times[name]) for name in times}
     assign = assign_task(agents)
     assert assign.seconds == math.inf and Subagent(None, None).seconds == 600
     asked = [("assign_task", {"agent": name, "prompt": "go"}) for name in agents]
     episode, _ = life(renderer, [assign], call(*asked), limits=Limits(tool_seconds=0.01))
     first, second = episode.agent.calls
+    late = "its assignment took longer than 0.05 s"
     assert (first.error, first.pieces[0].text) == ("", "done\n")
-    assert (second.error, second.fault) == ("the sub-agent took longer than 0.05 s", "timeout")
+    assert (second.error, second.fault) == (f"the sub-agent stopped without an answer (timeout: {late})", "timeout")
     assert [thread.stop.reason for thread in episode.threads[1:]] == ["finished", "timeout"]
-    assert episode.threads[2].stop.detail == "its assignment took longer than 0.05 s"
+    assert episode.threads[2].stop.detail == late
 
 
 def test_whose_doing_a_failed_call_was(renderer):

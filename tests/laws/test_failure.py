@@ -302,11 +302,11 @@ def test_whoever_an_assignment_assigned_stays_on_record_when_its_time_is_over(re
     middle = Subagent(Scripted([assigned], renderer, "middle"), Harness(tools, Window(3000), specs=False), seconds=0.3)
     outer = Harness([assign_task({"helper": middle})], Window(3000), specs=False)
     episode = asyncio.run(outer.run(TASK, Scripted([assigned, say("alone")], renderer, "agent")))
-    assert [thread.policy for thread in episode.threads] == ["agent", "leaf", "middle"]
+    assert [thread.policy for thread in episode.threads] == ["agent", "middle", "leaf"]
     assert [op.child for op in episode.ops] == [thread.id for thread in episode.threads[1:]]
-    assert episode.threads[1].calls[0].name == "search_corpus" and episode.agent.answer == "alone"
-    for thread in (episode.agent, episode.threads[2]):
-        assert thread.calls[0].error and thread.calls[0].ended
+    assert episode.threads[2].calls[0].name == "search_corpus" and episode.agent.answer == "alone"
+    for thread, fault in ((episode.agent, "timeout"), (episode.threads[1], "aborted")):
+        assert thread.calls[0].error and thread.calls[0].ended and thread.calls[0].fault == fault
 
 
 def test_an_assignment_that_does_not_fit_is_the_error_of_its_call_alone(renderer):

@@ -169,17 +169,17 @@ def test_a_sub_agent_that_takes_too_long_ends_as_such_and_does_not_join(renderer
 def test_what_is_pruned_where_the_template_begins_anew_is_gone(renderer):
     """A dialect that renders all again at a new question, which the request to summarize is."""
     again = Renderer(renderer.tokenizer, create_renderer(renderer.tokenizer, Qwen3RendererConfig()))
-    said = [call(search()), call(keep("#2")), say("so far"), say("#2")]
+    said = [call(search()), call(search(), keep("#2")), say("so far"), say("#2")]
     plain = asyncio.run(Harness([search_corpus], Window(4000), "Search.", specs=False).run(TASK, Scripted([*said], again)))
-    asked = plain.agent.segments[0].sampled()[1].start  # what stands when the prune is said: more than when the search is
-    window = Window(4000, summarize=(asked - 1) / 4000)
+    before = plain.agent.segments[0].sampled()[1].start  # what stands when the prune is said; less than behind it, for it
+    window = Window(4000, summarize=before / 4000)  # comes with another search
     harness = Harness([search_corpus, prune_chunks], window, "Search.", specs=False)
     episode = asyncio.run(harness.run(TASK, Scripted(said, again, "agent")))
     prune, restart, summary = episode.ops
     assert (type(prune), type(restart), type(summary)) == (Prune, Restart, Summarize)
     assert prune.chunks == ("#1", "#3", "#4") and prune.after.position < prune.before.position
     told = again.decode(episode.agent.segments[restart.after.segment].tokens)
-    assert [ref for ref in ("#1", "#2", "#3", "#4") if f" {ref}\n" in told] == ["#2"]
+    assert [ref for ref in ("#1", "#2", "#3", "#4", "#5") if f" {ref}\n" in told] == ["#2", "#5"]
     spoken = episode.agent.segments[restart.after.segment].sampled()[0].start
     assert told.rpartition("[Token usage: ")[2].startswith(f"{spoken:,}/"), "the request to summarize is counted"
     assert episode.agent.stop.reason == "finished"

@@ -4,12 +4,14 @@ The only writer of ops. Knows no model and no particular tool but those that man
 """
 
 from trivium.harness.base import Keep, Limits, Passage, Scene, Subagent, Tool, ToolError, Window, read_usage
-from trivium.harness.context import Context, Snapshot
-from trivium.harness.loop import Harness, refuse_gaps, refuse_silence, silent
+from trivium.harness.context import Context
+from trivium.harness.loop import Harness
 from trivium.harness.manage import assign_task, prune_chunks
+from trivium.harness.silence import refuse_gaps, refuse_silence, silence, silent
+from trivium.harness.snapshot import Snapshot
 from trivium.harness.tools import FunctionTool, tool
 
 __all__ = [
     "Context", "FunctionTool", "Harness", "Keep", "Limits", "Passage", "Scene", "Snapshot", "Subagent", "Tool", "ToolError",
-    "Window", "assign_task", "prune_chunks", "read_usage", "refuse_gaps", "refuse_silence", "silent", "tool",
+    "Window", "assign_task", "prune_chunks", "read_usage", "refuse_gaps", "refuse_silence", "silence", "silent", "tool",
 ]  # fmt: skip

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from trivium.errors import InputError
 from trivium.policy import Policy
-from trivium.trace import Task
-from trivium.trace.episode import Fault
+from trivium.trace import Fault, Sampling, Task
 
 if TYPE_CHECKING:
     from trivium.harness.loop import Harness
@@ -75,8 +74,8 @@ class Window:
     def __post_init__(self) -> None:
         if not 0 < self.soft <= self.hard <= 1:
             raise InputError(f"a window needs 0 < soft <= hard <= 1, not soft {self.soft} and hard {self.hard}")
-        if self.summarize is not None and not 0 < self.summarize <= 1:
-            raise InputError(f"summarize is a share of the window, above 0 and up to 1, not {self.summarize}")
+        if self.summarize is not None and not 0 < self.summarize <= self.hard:  # past which no tool would fill it further
+            raise InputError(f"summarize is a share of the window, above 0 and up to hard {self.hard}, not {self.summarize}")
         if not 0 < self.reply < self.budget:
             raise InputError(f"a window of {self.budget} tokens cannot keep {self.reply} free for a reply")
 
@@ -143,11 +142,13 @@ Result = str | list[Passage] | Keep
 
 @dataclass(frozen=True, slots=True)
 class Subagent:
-    """Somebody a policy may hand an assignment to: who speaks, how it lives, and the seconds of its whole life. Frozen unless a
-    run names its policy."""
+    """Somebody a policy may hand an assignment to: who speaks, how it lives, how its tokens are drawn (None: as those of the
+    request that assigned, so that a greedy agent is greedy as a whole), and the seconds of its whole life. Frozen unless a run
+    names its policy."""
 
     policy: Policy
     harness: Harness
+    sampling: Sampling | None = None
     seconds: float = 600.0
 
     def __post_init__(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -12,6 +11,7 @@ from trivium.policy import Renderer, Reply, Said
 from trivium.policy.message import Message
 from trivium.policy.render import Placed
 from trivium.trace import Point, Prune, Restart, Sampling, Segment, Summarize, Thread
+from trivium.trace.episode import Kind
 
 Ending = Callable[[str], int | None]
 """The letters after which an answer is over, None where it comes to its own end."""
@@ -19,15 +19,16 @@ Ending = Callable[[str], int | None]
 
 @dataclass(slots=True)
 class Context:
-    """What one policy sees now. `messages` are the same view as text; a tool message holds its `pieces` until asked for."""
+    """What one policy sees now. `messages` are the same view as text; a tool message holds its `pieces` until asked for.
+    `specs` are the tools that the template shows."""
 
     thread: Thread
     renderer: Renderer
     window: Window
+    specs: Sequence[Message] = ()
     opening: list[Message] = field(default_factory=list)
     messages: list[Message] = field(default_factory=list)
-    refs: dict[str, str] = field(default_factory=dict)  # source -> handle, for the whole thread
-    seen: set[str] = field(default_factory=set)
+    refs: dict[str, str] = field(default_factory=dict)  # source -> handle, of all that was shown in the whole thread
     new: set[str] = field(default_factory=set)  # seen first in this turn
 
     @property
@@ -45,9 +46,9 @@ class Context:
         """The view as chat messages."""
         return [_flat(message) for message in self.messages]
 
-    def open(self, messages: Sequence[Message], specs: Sequence[Message], sampling: Sampling) -> None:
+    def open(self, messages: Sequence[Message], sampling: Sampling) -> None:
         """Begin the thread's first context. InputError when the prompt alone does not fit the window."""
-        tokens = self.renderer.opening(messages, specs)
+        tokens = self.renderer.opening(messages, self.specs)
         self.window.check(len(tokens))
         self.thread.segments.append(Segment(sampling=sampling))
         self.segment.append(tokens, "prompt")
@@ -88,12 +89,12 @@ class Context:
             ]
         self.messages.append(message)
 
-    def extend(self, results: Sequence[Message], specs: Sequence[Message]) -> Restart | None:
+    def extend(self, results: Sequence[Message]) -> Restart | None:
         """Append the results of a turn. A template that cannot go on renders all again: a recorded Restart."""
         placed = self.continuation(results)
         self.messages.extend(results)
         if placed is None:
-            return self._restart("template", specs)
+            return self._restart("template")
         for tokens, piece in placed:
             kind = "chunk" if piece is not None and piece.ref else "message"
             self.segment.append(tokens, kind, piece.ref if piece is not None else "")
@@ -104,11 +105,11 @@ class Context:
         last = self.segment.spans[-1]
         return self.renderer.continuation(self.segment.tokens[: last.start], self.segment.tokens[last.start :], results)
 
-    def length(self, results: Sequence[Message], specs: Sequence[Message]) -> int:
+    def length(self, results: Sequence[Message]) -> int:
         """Tokens of the view once `results` have come, rendered again where the template begins anew."""
         placed = self.continuation(results)
         if placed is None:
-            return len(self.renderer.opening([*self.text(), *map(_flat, results)], specs))
+            return len(self.renderer.opening([*self.text(), *map(_flat, results)], self.specs))
         return self.used + sum(len(tokens) for tokens, _ in placed)
 
     def in_view(self) -> dict[str, str]:
@@ -118,16 +119,14 @@ class Context:
 
     def handle(self, source: str) -> str:
         """The short handle of `source`: #1, #2, ... in order of first appearance in the thread."""
-        if source not in self.seen:
+        if source not in self.refs:
             self.new.add(source)
-        self.seen.add(source)
         return self.refs.setdefault(source, f"#{len(self.refs) + 1}")
 
     def forget(self, source: str) -> None:
         """Take back the handle that was given last, to a new passage that found no room; another was shown and stays."""
         if source in self.new and self.refs[source] == f"#{len(self.refs)}":
             del self.refs[source]
-            self.seen.discard(source)
 
     def size(self, refs: set[str]) -> int:
         """How many tokens these chunks take in the view."""
@@ -146,47 +145,24 @@ class Context:
         self.messages = [_without(message, dropped) for message in self.messages]
         return Prune(author=author, version=version, before=before, after=self.here(), chunks=tuple(sorted(dropped)))
 
-    def summarize(self, summary: str, specs: Sequence[Message], author: str, version: int) -> Summarize:
+    def summarize(self, summary: str, author: str, version: int) -> Summarize:
         """Cut: the thread goes on from its opening and its own `summary`; handles stay, all chunks leave the view."""
         before = self.here()
         messages = [*self.opening, {"role": "user", "content": f"Your summary so far:\n{self.renderer.plain(summary)}"}]
-        self._begin(messages, specs, "summary")
+        self._begin(messages, "summary")
         return Summarize(author=author, version=version, before=before, after=self.here())
 
-    def _restart(self, reason: str, specs: Sequence[Message]) -> Restart:
+    def _restart(self, reason: str) -> Restart:
         before = self.here()
-        self._begin(self.text(), specs, "prompt")
+        self._begin(self.text(), "prompt")
         return Restart(author="harness", before=before, after=self.here(), reason=reason)
 
-    def _begin(self, messages: Sequence[Message], specs: Sequence[Message], kind) -> None:
+    def _begin(self, messages: Sequence[Message], kind: Kind) -> None:
         segment = Segment(sampling=self.segment.sampling)
-        segment.append(self.renderer.opening(messages, specs), kind)
+        segment.append(self.renderer.opening(messages, self.specs), kind)
         segment.carried = len(segment.tokens)
         self.thread.segments.append(segment)
         self.messages = list(messages)
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """A context as it stood before a turn, to branch from. Holds its own copy."""
-
-    id: str
-    episode: str
-    turn: int
-    context: Context
-
-    @classmethod
-    def take(cls, episode: str, turn: int, context: Context) -> Snapshot:
-        copied = copy.deepcopy(context, {id(context.renderer): context.renderer})  # which is shared, never copied
-        return cls(f"{episode}@{turn}", episode, turn, copied)
-
-    def branch(self, sampling: Sampling) -> Context:
-        """A context that goes on from here: what stood is context that the first episode owns."""
-        context = Snapshot.take(self.episode, self.turn, self.context).context
-        last = context.segment
-        last.carried, last.sampling = len(last.tokens), sampling
-        context.thread.segments = [last]
-        return context
 
 
 def _flat(message: Message) -> Message:

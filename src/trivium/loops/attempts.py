@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from trivium.errors import InputError, PolicyError, TriviumError
-from trivium.harness import Harness, Snapshot, silent
+from trivium.harness import Harness, Snapshot, silence, silent
 from trivium.loops.plan import Plan
 from trivium.policy import Policy
 from trivium.reward import Scorer, score
@@ -62,7 +62,7 @@ class Flight:
         if not episodes and self.overtaken < len(found):
             raise PolicyError(f"no episode of step {self.step} ended before its deadline, after {len(AGAIN)} re-runs of each")
         if episodes and all(map(silent, episodes)):
-            raise PolicyError(episodes[0].agent.stop.detail)
+            raise PolicyError(silence(episodes[0]))
         size = len(found) // max(1, len(self.tasks))
         parts = [found[at : at + size] for at in range(0, len(found), size)] if found else []
         whole = [[(episode, scores) for episode, scores in part if episode and not silent(episode)] for part in parts]

@@ -1,0 +1,241 @@
+"""One thread's life, turn by turn: show the view, hear the policy, run its calls, place their results, apply its edits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from trivium.errors import PolicyError
+from trivium.harness.base import Keep, Scene, Subagent, ToolError
+from trivium.harness.calls import Outcome, answer, cancelled, refuse_beyond
+from trivium.harness.context import Context
+from trivium.harness.results import SUMMARIZE, Results
+from trivium.harness.snapshot import Snapshot
+from trivium.policy import Policy, Reply, Said, View
+from trivium.policy.message import Message
+from trivium.trace import Episode, Fault, Join, Piece, Spawn, Stop, Thread
+from trivium.trace.ops import AnyOp
+
+if TYPE_CHECKING:
+    from trivium.harness.loop import Harness
+
+
+@dataclass(slots=True)
+class Life:
+    """One thread's life in one episode. `threads` and `ops` are the record of it and of the sub-agents that it called, each
+    behind its own `Spawn` in call order; the agent's are the episode's."""
+
+    harness: Harness
+    episode: Episode
+    policy: Policy
+    context: Context
+    threads: list[Thread] = field(default_factory=list)
+    ops: list[AnyOp] = field(default_factory=list)
+    on_turn: Callable[[Snapshot], None] | None = None
+    spoken: int = -1  # the version that had the last word
+
+    def __post_init__(self) -> None:
+        self.threads.append(self.thread)
+
+    @property
+    def thread(self) -> Thread:
+        return self.context.thread
+
+    async def live(self, first_turn: int = 0) -> Stop:
+        """Turn after turn until something ends it, which is the thread's Stop."""
+        for turn in range(first_turn, self.harness.limits.turns):
+            if self.on_turn:
+                self.on_turn(Snapshot.take(self.episode.id, turn, self.context))
+            if stop := await self._turn(turn):
+                break
+        else:
+            stop = Stop("turns", f"{self.harness.limits.turns} turns")
+        self.thread.stop = stop
+        return stop
+
+    async def _turn(self, turn: int) -> Stop | None:
+        try:
+            reply = await self._speak(turn)
+            if reply is None:
+                return Stop("window", f"{self.context.used} of {self.context.window.budget} tokens used")
+            said, complete = reply
+            in_view = self.context.in_view()
+            outcomes = self._remember(turn, said)
+            if not outcomes:
+                self.thread.answer = said.text
+                return Stop("finished") if complete else Stop("length", "the answer was cut off")
+            await self._act(outcomes, in_view)
+            results = self._place(outcomes, in_view)
+            if results is None:
+                return Stop("window", "the results of a turn do not fit")
+            return await self._summarize(turn) if results.full else None
+        except PolicyError as error:
+            return Stop("policy", str(error))
+
+    async def _speak(self, turn: int, *purpose: str) -> tuple[Said, bool] | None:
+        """One reply heard, and whether it came to its end; None where the window has no room for any. A further reply of a
+        turn names its purpose, and has a random stream of its own."""
+        context, sampling = self.context, self.context.segment.sampling
+        room = min(sampling.max_tokens, context.window.budget - context.used)
+        if room < 1:
+            return None
+        stream = (self.episode.seed, self.episode.task.id, self.episode.sample, self.thread.id, turn, *purpose)
+        view = View(context.segment.tokens, context.text(), self.harness.toolset.specs, stream)
+        try:
+            reply = await self.policy.speak(view, replace(sampling, max_tokens=room))
+        except asyncio.CancelledError as error:  # of this attempt, or of what its policy itself waited for?
+            if cancelled():
+                raise
+            raise PolicyError(f"what {self.policy.name} waited for was cancelled") from error
+        if not isinstance(reply, Reply):
+            raise PolicyError(f"{self.policy.name} gave {type(reply).__name__} and no Reply")
+        self.spoken = reply.versions[-1] if reply.versions else self.policy.version
+        return context.hear(reply, self.policy.version, None if purpose else self.harness.ending)
+
+    def _remember(self, turn: int, said: Said, first: int = 0) -> list[Outcome]:
+        """Put what was said, and its calls, on record; `first` is the number of the turn's first call among them."""
+        ids = [f"{self.thread.id}.{turn}.{first + index}" for index in range(len(said.calls))]
+        outcomes = [Outcome.of(id, turn, asked) for id, asked in zip(ids, said.calls, strict=True)]
+        self.context.remember(said, ids)
+        self.thread.calls += [each.call for each in outcomes]
+        return outcomes
+
+    async def _act(self, outcomes: list[Outcome], in_view: dict[str, str]) -> None:
+        """All calls of a turn, at once."""
+        limits, window, toolset = self.harness.limits, self.context.window, self.harness.toolset
+        refuse_beyond(outcomes, limits)
+        full = self.context.used > window.hard * window.budget
+        calls = [(each, self._scene(each, in_view)) for each in outcomes if not each.call.error]
+        try:
+            await asyncio.gather(*(answer(each, toolset, scene, limits, full) for each, scene in calls))
+        finally:  # whoever was assigned something stays on record, also where its assigner's own time is over
+            self._record_children(outcomes)
+
+    def _scene(self, outcome: Outcome, in_view: dict[str, str]) -> Scene:
+        async def spawn(subagent: Subagent, prompt: str) -> str:
+            return await self._spawn(outcome, subagent, prompt)
+
+        context = self.context
+        return Scene(
+            task=self.episode.task,
+            seen=frozenset(context.refs),
+            handles=in_view,
+            room=context.window.budget - context.used - context.window.reply,
+            count=lambda text: len(context.renderer.encode(text)),
+            spawn=spawn,
+        )
+
+    async def _spawn(self, outcome: Outcome, subagent: Subagent, prompt: str) -> str:
+        """The answer of a sub-agent's whole life. Raises ToolError where it gave none."""
+        id = f"{outcome.call.id}/{len(outcome.children)}"
+        sampling = subagent.sampling or self.context.segment.sampling
+        context = subagent.harness.open(id, subagent.policy, prompt, sampling)
+        child = Life(subagent.harness, self.episode, subagent.policy, context)
+        outcome.children.append(child)
+        try:
+            async with asyncio.timeout(subagent.seconds) as deadline:
+                await child.live()
+        except asyncio.CancelledError:
+            child.thread.stop = Stop("timeout", "its assignment was cancelled")
+            raise
+        except Exception as error:
+            late = isinstance(error, TimeoutError) and deadline.expired()
+            bug = f"{type(error).__name__}: {error}"  # of its policy
+            took = f"its assignment took longer than {subagent.seconds:g} s"
+            child.thread.stop = Stop("timeout", took) if late else Stop("policy", bug)
+        return child.outcome()
+
+    def outcome(self) -> str:
+        """The answer of this thread. Raises ToolError where it came to another end."""
+        stop = self.thread.stop
+        if stop is None or stop.reason == "finished":
+            return self.thread.answer
+        faults: dict[str, Fault] = {"policy": "provider", "timeout": "timeout"}
+        fault = faults.get(stop.reason, "environment")
+        raise ToolError(f"the sub-agent stopped without an answer ({stop.reason}: {stop.detail})", fault)
+
+    def _record_children(self, outcomes: Sequence[Outcome]) -> None:
+        """In call order and not as they came to their ends (law 11), each behind its own Spawn."""
+        author, version, at = self.policy.name, self.spoken, self.context.here()
+        for outcome in outcomes:
+            for child in outcome.children:
+                self.threads += child.threads
+                spawn = Spawn(author=author, version=version, call=outcome.call.id, at=at, child=child.thread.id)
+                self.ops += [spawn, *child.ops]
+
+    def _place(self, outcomes: list[Outcome], in_view: dict[str, str]) -> Results | None:
+        """The turn barrier: results enter in call order, then the first edit applies. None where there is no room for them."""
+        context, dropped = self.context, self._dropped(outcomes, in_view)
+        results = Results(context, outcomes, self.harness.advice, freed=context.size(dropped))
+        if not results.fit():
+            return None
+        if dropped and context.continuation(results.messages) is None:
+            self._prune(dropped)  # before all is rendered anew: afterwards no chunk could be told apart
+        self._extend(results.messages)
+        for outcome in outcomes:
+            if not outcome.call.error:
+                self._join(outcome)
+        if dropped & context.in_view().keys():
+            self._prune(dropped)
+        return results
+
+    def _dropped(self, outcomes: list[Outcome], in_view: dict[str, str]) -> set[str]:
+        """The chunks that the turn's first edit takes out of the view; a further one fails."""
+        edits = [(each, each.result) for each in outcomes if isinstance(each.result, Keep) and not each.call.error]
+        for each, _ in edits[1:]:
+            each.fail("the view is edited once a turn, and was", "arguments")
+        return {ref for _, keep in edits[:1] for ref in in_view if ref not in keep.refs}
+
+    def _prune(self, dropped: set[str]) -> None:
+        self.ops.append(self.context.prune(dropped, self.policy.name, self.spoken))
+
+    def _extend(self, results: Sequence[Message]) -> None:
+        if restart := self.context.extend(results):
+            self.ops.append(restart)
+
+    def _join(self, outcome: Outcome) -> None:
+        author, version, at = self.policy.name, self.spoken, self.context.here()
+        for child in outcome.children:
+            self.ops.append(Join(author=author, version=version, call=outcome.call.id, at=at, child=child.thread.id))
+
+    async def _summarize(self, turn: int) -> Stop | None:
+        """The thread writes its own summary, which is sampled and learned from, and goes on from it. A reply that is none is
+        asked for once more."""
+        fault = ""
+        for purpose in (("summary",), ("summary", "again")):
+            reply = await self._speak(turn, *purpose)
+            if reply is None:
+                return Stop("window", "no room for a summary")
+            said, complete = reply
+            fault = _no_summary(said, complete)
+            if not fault:
+                self.ops.append(self.context.summarize(said.text, self.policy.name, self.spoken))
+                return None
+            if len(purpose) == 1 and not self._ask_again(turn, said, fault):
+                return Stop("window", "no room to ask for a summary again")
+        return Stop("summary", f"asked twice for a summary: {fault}")
+
+    def _ask_again(self, turn: int, said: Said, fault: str) -> bool:
+        """Put a reply that is no summary on record, with the request behind it; False where there is no room for that."""
+        number = sum(call.turn == turn for call in self.thread.calls)
+        outcomes = self._remember(turn, said, first=number)
+        for each in outcomes:
+            each.fail(each.call.error or "no tool can be called in place of a summary", "arguments")
+            each.call.pieces = [Piece(self.context.renderer.plain(f"Error: {each.call.error}\n"))]
+        results = [{"role": "tool", "tool_call_id": o.call.id, "pieces": o.call.pieces} for o in outcomes]
+        results.append({"role": "user", "content": f"That was no summary: {fault}. {SUMMARIZE}"})
+        if self.context.length(results) >= self.context.window.budget:
+            return False
+        self._extend(results)
+        return True
+
+
+def _no_summary(said: Said, complete: bool) -> str:
+    """Why a reply is no summary; "" for one that is."""
+    if said.calls:
+        return "it called a tool"
+    if not complete:
+        return "it was cut off"
+    return "" if said.text else "it was empty"
