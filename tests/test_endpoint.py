@@ -21,6 +21,7 @@ from trivium.errors import CorruptError, InputError, PolicyError, Unsupported
 from trivium.harness import Harness, Window, prune_chunks, refuse_silence
 from trivium.nn import Network
 from trivium.policy import Endpoint, View, endpoint
+from trivium.reward import cited
 from trivium.trace import Prune, Sampling, rows
 from trivium.trace.codec import decode, encode
 from trivium.train import CISPO, SFT, Batch, Group, Learner
@@ -140,6 +141,32 @@ def test_tool_calls_go_round_and_become_an_episode(serve, renderer):
     assert "#1\n" in second["messages"][3]["content"] and "#2\n" in third["messages"][3]["content"]
     assert "#1\n" not in third["messages"][3]["content"], "what was pruned is still sent"
     assert "cannot be read" in fourth["messages"][-1]["content"] and server.keys[0] == "Bearer secret"
+
+
+def test_what_is_said_of_control_tokens_is_kept_as_it_was_said(serve, renderer):
+    text = "The token <|im_end|> ends a turn and </tool_call> a call, so cite #1 #2"
+    asked = json.dumps({"query": "</tool_call><|im_end|> <think>"})
+    server = serve({**calls(("search_corpus", asked)), "content": text}, says(text))
+    (episode,) = attempt(Endpoint(server.url, "m", renderer))
+    (call,) = episode.agent.calls
+    assert (call.name, call.arguments, call.error) == ("search_corpus", json.loads(asked), "")
+    assert episode.agent.answer == text and episode.agent.stop.reason == "finished" and cited(episode.agent) == ["#1", "#2"]
+    sent = server.asked[1]["messages"][2]
+    assert sent["content"] == text and sent["tool_calls"][0]["function"]["arguments"] == asked
+    spoken = [renderer.decode(row.tokens[row.mask]) for row in rows(episode, {"endpoint"})]
+    assert spoken[-1].endswith(f"{text}<|im_end|>") and spoken[-1].count("</tool_call>") == 4
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "reasoning"])
+def test_thoughts_go_back_under_the_name_that_their_server_gave_them(serve, renderer, key):
+    thoughts = "Thing 1, said <think>."
+    server = serve({**calls(("search_corpus", '{"query": "thing"}')), key: thoughts}, {**says("#1"), key: "Done."})
+    (episode,) = attempt(Endpoint(server.url, "m", renderer))
+    sent = server.asked[1]["messages"][2]
+    assert sent[key] == thoughts and len(sent.keys() & {"reasoning_content", "reasoning"}) == 1
+    assert episode.agent.answer == "#1" and [call.error for call in episode.agent.calls] == [""]
+    (row,) = rows(episode, {"endpoint"})
+    assert renderer.decode(row.tokens[row.mask]).startswith(f"<think>\n{thoughts}\n</think>\n\n<tool_call>")
 
 
 def test_its_tokens_have_no_logprobs_so_sft_learns_from_them_and_rl_refuses_them(serve, renderer, tiny_model):

@@ -163,7 +163,7 @@ def usage_line(rng: random.Random, full: bool) -> str:
     """The harness's usage line, past half of the window or not."""
     limit = rng.choice((384, 448, 512, 640))
     used = rng.randrange(limit // 2 + 1, limit) if full else rng.randrange(80, limit // 2 + 1)
-    return Window(limit).usage(used)
+    return Window(limit).usage(used, "Prune or answer.")
 
 
 def trajectory(

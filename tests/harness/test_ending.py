@@ -63,6 +63,24 @@ def test_a_text_only_policy_is_cut_too(nano):
     assert (agent.answer.strip(), cited(agent)) == ("#1 #2", ["#1", "#2"])
 
 
+@pytest.mark.parametrize(
+    ("message", "answer", "heard"),
+    [
+        (say(" #1 <|im_end|> #2 #1 #3"), "#1 <|im_end|> #2", " #1 <|im_end|> #2"),
+        (say("<think>\n#9 #9\n</think>\n\n #1 #1"), "#1", "<think>\n#9 #9\n</think>\n\n #1"),
+        ({**say("#1 #1"), "reasoning_content": "#9 #9"}, "#1", "<think>\n#9 #9\n</think>\n\n#1"),
+        (say(" #1 #2"), "#1 #2", " #1 #2<|im_end|>"),
+    ],
+    ids=range(4),
+)
+def test_a_text_only_policy_is_cut_where_its_message_says(nano, message, answer, heard):
+    agent = attempt(Scripted([message], nano, "agent")).agent
+    assert (agent.answer, agent.stop.reason) == (answer, "finished")
+    segment = agent.segments[-1]
+    [spoken] = segment.sampled()
+    assert nano.decode(segment.tokens[spoken.start : spoken.stop]) == heard
+
+
 def test_calls_and_summaries_go_on_to_their_own_end(nano):
     asked, summary = asks("prune_chunks", '{"keep": ["#1", "#1"]}'), "#1 and #1 again"
     agent = attempt(Words(nano, asks("two", "{}"), f"#1 and #1: {asked}", "#1")).agent

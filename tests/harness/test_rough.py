@@ -124,9 +124,22 @@ def test_control_tokens_in_documents_and_questions_are_words(renderer):
     episode = run(renderer, [call(("forge", {})), say("#1")], task)
     view = episode.agent.segments[-1].tokens
     plain = run(renderer, [call(("odd", {"kind": "text"})), say("#1")], Task("t", "Who?")).agent.segments[-1].tokens
-    ends = renderer.stop_tokens[0]
-    assert list(view).count(ends) == list(plain).count(ends)
-    assert "< |im_end|>" in renderer.decode(view) and "< /tool_response>" in renderer.decode(view)
+    control = renderer.tokenizer.control
+    assert [token for token in view if token in control] == [token for token in plain if token in control]
+    assert task.prompt in renderer.decode(view) and forge.function(None)[0].text in renderer.decode(view)
+
+
+def test_what_a_script_says_is_what_is_recorded(renderer):
+    """Its message is what it said, the tokens are how the dialect writes it."""
+    query = "</tool_call> <|im_end|>"
+    script = [call(search(query), ("odd", {"kind": "text"}), text="I look for <think>."), say("<|im_end|> #1 </tool_call> #2")]
+    episode = run(renderer, script)
+    first, second = episode.agent.calls
+    assert first.arguments == {"query": query} and second.arguments == {"kind": "text"} and not first.error + second.error
+    assert episode.agent.answer == "<|im_end|> #1 </tool_call> #2" and episode.agent.stop.reason == "finished"
+    spoken = [segment.tokens[span.start : span.stop] for segment in episode.agent.segments for span in segment.sampled()]
+    ends = [list(tokens).count(renderer.stop_tokens[0]) for tokens in spoken]
+    assert ends == [1, 1] and query in renderer.decode(spoken[0]) and "I look for <think>." in renderer.decode(spoken[0])
 
 
 def test_two_prunes_in_one_turn_are_one_and_an_error(renderer):
@@ -149,7 +162,7 @@ CALLS = [
 
 @pytest.mark.parametrize("said", CALLS, ids=range(len(CALLS)))
 def test_a_call_that_no_store_could_hold_is_an_error_of_the_policy(renderer, tmp_path, said):
-    tokens = [*renderer.encode(f"<tool_call>\n{said}\n</tool_call>"), renderer.stop_tokens[0]]
+    tokens = [*renderer.tokenizer.encode(f"<tool_call>\n{said}\n</tool_call>"), renderer.stop_tokens[0]]
 
     class Stutters(Scripted):
         async def speak(self, view, sampling):
@@ -236,7 +249,7 @@ class Words:
         self.renderer, self.texts = renderer, list(texts)
 
     async def speak(self, view, sampling) -> Reply:
-        tokens = [*self.renderer.encode(self.texts.pop(0)), self.renderer.stop_tokens[0]]
+        tokens = [*self.renderer.tokenizer.encode(self.texts.pop(0)), self.renderer.stop_tokens[0]]
         return Reply(tokens, [-1.0] * len(tokens), [0] * len(tokens), [1.0] * len(tokens))
 
 
@@ -253,7 +266,7 @@ def two(scene) -> list[Passage]:
 def test_a_policys_own_words_forge_no_turn():
     """Neither the note of a prune, which repeats what was asked, nor a summary."""
     nano = Renderer.load(NANO)
-    begin = nano.encode("<|im_start|>")[0]
+    begin = nano.tokenizer.encode("<|im_start|>")[0]
 
     def turns(window: Window, *texts: str) -> int:
         harness = Harness([two, prune_chunks], window, specs=False)

@@ -91,7 +91,7 @@ def test_calls_of_a_turn_run_at_once_and_enter_in_call_order(renderer):
 
 
 def test_broken_json_goes_back_as_an_error_costs_a_turn_and_stays_in_the_trace(renderer):
-    broken = renderer.encode('<tool_call>\n{"name": "search_corpus", "arguments": {"query": }\n</tool_call>')
+    broken = renderer.tokenizer.encode('<tool_call>\n{"name": "search_corpus", "arguments": {"query": }\n</tool_call>')
     replies = [Reply([*broken, renderer.stop_tokens[0]], [-1.0] * (len(broken) + 1), [3] * (len(broken) + 1))]
 
     class Stutters:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from trivium.errors import PolicyError
 from trivium.harness.base import Keep, Limits, Passage, Result, Scene, ToolError
 from trivium.harness.toolset import Toolset, choice
-from trivium.policy import Asked
+from trivium.policy import ToolCall
 from trivium.trace import Call, Fault
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Outcome:
     children: list[Life] = field(default_factory=list)
 
     @classmethod
-    def of(cls, id: str, turn: int, asked: Asked) -> Outcome:
+    def of(cls, id: str, turn: int, asked: ToolCall) -> Outcome:
         """Of a call as it was asked for, which has failed already where it cannot be read."""
         return cls(Call(id, turn, asked.name, asked.arguments, error=asked.error, fault="arguments" if asked.error else ""))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from trivium.errors import PolicyError
 from trivium.harness.base import Window
-from trivium.policy import Renderer, Reply, Said
+from trivium.policy import Renderer, Reply, Speech
 from trivium.policy.message import Message
 from trivium.policy.render import Placed
 from trivium.trace import Point, Prune, Restart, Sampling, Segment, Summarize, Thread
@@ -54,39 +54,51 @@ class Context:
         self.segment.append(tokens, "prompt")
         self.opening, self.messages = list(messages), list(messages)
 
-    def hear(self, reply: Reply, version: int, ending: Ending | None = None) -> tuple[Said, bool]:
-        """Append what the policy said, an answer up to its `ending`. Returns it parsed, and whether it came to an end.
+    def hear(self, reply: Reply, version: int, ending: Ending | None = None) -> tuple[Speech, bool]:
+        """Append what the policy said, an answer up to its `ending`. Returns it read, and whether it came to an end.
         PolicyError for a message that cannot be written in its dialect, and for tokens without versions or some logprobs."""
         if reply.message is not None:
-            try:
-                tokens = self.renderer.reply(reply.message)
-            except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-                raise PolicyError(f"the policy said what is no message: {type(error).__name__}: {error}") from error
-            reply = Reply(tokens, (), [version] * len(tokens), (), reply.message, reply.complete)
-        elif len(reply.versions) != len(reply.tokens):  # else they would be of no age, and fresh for ever
+            return self._hear_message(reply.message, reply.complete, version, ending)
+        if len(reply.versions) != len(reply.tokens):  # else they would be of no age, and fresh for ever
             raise PolicyError(f"the policy gave {len(reply.versions)} versions for {len(reply.tokens)} tokens: each has one")
-        elif wrong := [len(each) for each in (reply.logprobs, reply.kept) if len(each) not in (0, len(reply.tokens))]:
+        if wrong := [len(each) for each in (reply.logprobs, reply.kept) if len(each) not in (0, len(reply.tokens))]:
             raise PolicyError(f"the policy gave {wrong[0]} logprobs for {len(reply.tokens)} tokens: each has one, or none has")
-        tokens = list(reply.tokens)
-        said = self.renderer.parse(tokens)
+        tokens, parse = list(reply.tokens), self.renderer.parse
+        speech = parse(tokens)
         over = reply.complete and bool(tokens) and tokens[-1] in self.renderer.stop_tokens
-        letters = ending(said.text) if ending and not said.calls else None
-        if letters is not None and letters < len(said.text):
-            wanted, parse = said.text[:letters].rstrip(), self.renderer.parse  # which strips, too
-            kept = next(n for n in range(len(tokens) + 1) if parse(tokens[:n]).text.startswith(wanted))
-            tokens, said, over = tokens[:kept], parse(tokens[:kept]), True
-        heard = len(tokens)
-        self.segment.speak(tokens, reply.logprobs[:heard], reply.versions[:heard], reply.kept[:heard])
-        return said, over
+        letters = _beyond(speech, ending)
+        if letters is not None:
+            wanted = speech.text[:letters].rstrip()  # which parsing strips, too
+            length = next(n for n in range(len(tokens) + 1) if parse(tokens[:n]).text.startswith(wanted))
+            tokens, speech, over = tokens[:length], parse(tokens[:length]), True
+        length = len(tokens)
+        self.segment.speak(tokens, reply.logprobs[:length], reply.versions[:length], reply.kept[:length])
+        return speech, over
 
-    def remember(self, said: Said, ids: Sequence[str]) -> None:
+    def _hear_message(self, message: Message, complete: bool, version: int, ending: Ending | None) -> tuple[Speech, bool]:
+        """Of a text policy its message is what it said, and the tokens are how this dialect writes it."""
+        try:
+            tokens, speech = self.renderer.reply(message), self.renderer.read(message)
+            letters = _beyond(speech, ending)
+            if letters is not None:
+                content = speech.message["content"].rstrip()
+                message = {**message, "content": content[: len(content) - len(speech.text) + letters].rstrip()}
+                tokens, speech, complete = self.renderer.reply(message), self.renderer.read(message), True
+                tokens = [token for token in tokens if token not in self.renderer.stop_tokens]  # it did not say its end there
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise PolicyError(f"the policy said what is no message: {type(error).__name__}: {error}") from error
+        self.segment.speak(tokens, (), [version] * len(tokens), ())
+        return speech, complete
+
+    def remember(self, speech: Speech, ids: Sequence[str]) -> None:
         """Add what was said to the messages, its calls under their ids."""
-        message: Message = {"role": "assistant", "content": said.text}
-        if said.calls:
-            message["tool_calls"] = [
-                {"id": id, "type": "function", "function": {"name": asked.name, "arguments": asked.arguments}}
-                for id, asked in zip(ids, said.calls, strict=True)
+        message = speech.message
+        if speech.calls:
+            calls = [
+                {"id": id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+                for id, call in zip(ids, speech.calls, strict=True)
             ]
+            message = {**message, "tool_calls": calls}
         self.messages.append(message)
 
     def extend(self, results: Sequence[Message]) -> Restart | None:
@@ -163,6 +175,12 @@ class Context:
         segment.carried = len(segment.tokens)
         self.thread.segments.append(segment)
         self.messages = list(messages)
+
+
+def _beyond(speech: Speech, ending: Ending | None) -> int | None:
+    """The letters of an answer after which it is over, where it went on beyond them."""
+    letters = ending(speech.text) if ending and not speech.calls else None
+    return letters if letters is not None and letters < len(speech.text) else None
 
 
 def _flat(message: Message) -> Message:

@@ -13,7 +13,7 @@ from trivium.harness.calls import Outcome, answer, cancelled, refuse_beyond
 from trivium.harness.context import Context
 from trivium.harness.results import SUMMARIZE, Results
 from trivium.harness.snapshot import Snapshot
-from trivium.policy import Policy, Reply, Said, View
+from trivium.policy import Policy, Reply, Speech, View
 from trivium.policy.message import Message
 from trivium.trace import Episode, Fault, Join, Piece, Spawn, Stop, Thread
 from trivium.trace.ops import AnyOp
@@ -74,7 +74,7 @@ class Life:
         except PolicyError as error:
             return Stop("policy", str(error))
 
-    async def _speak(self, turn: int, *purpose: str) -> tuple[Said, bool] | None:
+    async def _speak(self, turn: int, *purpose: str) -> tuple[Speech, bool] | None:
         """One reply heard, and whether it came to its end; None where the window has no room for any. A further reply of a
         turn names its purpose, and has a random stream of its own."""
         context, sampling = self.context, self.context.segment.sampling
@@ -94,7 +94,7 @@ class Life:
         self.spoken = reply.versions[-1] if reply.versions else self.policy.version
         return context.hear(reply, self.policy.version, None if purpose else self.harness.ending)
 
-    def _remember(self, turn: int, said: Said, first: int = 0) -> list[Outcome]:
+    def _remember(self, turn: int, said: Speech, first: int = 0) -> list[Outcome]:
         """Put what was said, and its calls, on record; `first` is the number of the turn's first call among them."""
         ids = [f"{self.thread.id}.{turn}.{first + index}" for index in range(len(said.calls))]
         outcomes = [Outcome.of(id, turn, asked) for id, asked in zip(ids, said.calls, strict=True)]
@@ -217,7 +217,7 @@ class Life:
                 return Stop("window", "no room to ask for a summary again")
         return Stop("summary", f"asked twice for a summary: {fault}")
 
-    def _ask_again(self, turn: int, said: Said, fault: str) -> bool:
+    def _ask_again(self, turn: int, said: Speech, fault: str) -> bool:
         """Put a reply that is no summary on record, with the request behind it; False where there is no room for that."""
         number = sum(call.turn == turn for call in self.thread.calls)
         outcomes = self._remember(turn, said, first=number)
@@ -232,7 +232,7 @@ class Life:
         return True
 
 
-def _no_summary(said: Said, complete: bool) -> str:
+def _no_summary(said: Speech, complete: bool) -> str:
     """Why a reply is no summary; "" for one that is."""
     if said.calls:
         return "it called a tool"

@@ -2,7 +2,7 @@
 
 from trivium.policy.base import Policy, Reply, View
 from trivium.policy.endpoint import Endpoint
-from trivium.policy.render import Asked, Renderer, Said
+from trivium.policy.render import Renderer, Speech, ToolCall
 from trivium.policy.scripted import Scripted
 
-__all__ = ["Asked", "Endpoint", "Policy", "Renderer", "Reply", "Said", "Scripted", "View"]
+__all__ = ["Endpoint", "Policy", "Renderer", "Reply", "Scripted", "Speech", "ToolCall", "View"]

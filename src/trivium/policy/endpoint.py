@@ -110,12 +110,14 @@ class Endpoint:
         counted = getattr(completion.usage, "total_tokens", None) or 0
         self.spent += counted
         choice = completion.choices[0]
-        said = choice.message
-        message: Message = {"role": "assistant", "content": said.content or ""}
-        if said.tool_calls:
+        message: Message = {"role": "assistant", "content": choice.message.content or ""}
+        for key in ("reasoning_content", "reasoning"):  # of servers that want their thoughts back, each its own name
+            if thoughts := getattr(choice.message, key, None):
+                message[key] = thoughts
+        if choice.message.tool_calls:
             message["tool_calls"] = [
                 {"id": c.id, "type": "function", "function": {"name": c.function.name, "arguments": c.function.arguments}}
-                for c in said.tool_calls
+                for c in choice.message.tool_calls
             ]
         self.spent += 0 if counted else self._counted(view, message)
         return Reply(message=message, complete=choice.finish_reason in ("stop", "tool_calls", None))

@@ -1,7 +1,8 @@
 """Messages <-> tokens, for one model's dialect. Stands on the `renderers` package, which writes each chat template by hand.
 
 What `renderers` has not: tool results are tokenised piece by piece, so that a prune can remove whole spans and render
-nothing again (law 2). We let it render a one-word result, and put the tokens of our pieces in that word's place.
+nothing again (law 2). We let it render a one-word result, and put the tokens of our pieces in that word's place. And text of
+messages is words: it reaches the template marked (policy/tokens.py), so that only the template writes control tokens.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,18 @@ import msgspec
 from trivium.errors import InputError, Unsupported
 from trivium.files import vocabulary
 from trivium.policy.message import Message
+from trivium.policy.tokens import Tokenizer
 from trivium.trace import Piece
 
 _WORD = "x"  # stands for a result while the template is rendered; a letter never merges with the newlines around it
 _QUESTION = {"role": "user", "content": _WORD}
+_THOUGHTS = re.compile(r"\s*<think>(.*?)</think>|(.*?)^</think>$", re.DOTALL | re.MULTILINE)
+"""What a server that does not part them puts before its answer, where the template has written their beginning too."""
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """One tool call as a reply asked for it; `error` says why it cannot be read, empty if it can."""
+class ToolCall:
+    """One tool call of a reply; `error` says why it cannot be read, empty if it can."""
 
     name: str
     arguments: dict[str, Any]
@@ -36,11 +40,12 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """A reply, parsed: text, and the calls it asked for in order."""
+class Speech:
+    """A reply, read: its text without white space at the ends, its message without calls, and its calls in order."""
 
     text: str
-    calls: tuple[Asked, ...] = ()
+    message: Message
+    calls: tuple[ToolCall, ...] = ()
 
 
 Placed = tuple[list[int], Piece | None]
@@ -48,14 +53,13 @@ Placed = tuple[list[int], Piece | None]
 
 
 class Renderer:
-    """One model's dialect. Load it from a model folder (or a name in the local Hugging Face cache)."""
+    """One model's dialect. Load it from a model folder (or a name in the local Hugging Face cache). A `dialect` of `renderers`
+    that is handed in has to be made of a `policy.tokens.Tokenizer`, such as another Renderer's `tokenizer`."""
 
-    def __init__(self, tokenizer, dialect) -> None:
+    def __init__(self, tokenizer: Tokenizer, dialect: Any) -> None:
         self.tokenizer = tokenizer
         self._dialect = dialect
         self.stop_tokens: tuple[int, ...] = tuple(dialect.get_stop_token_ids())
-        added = sorted((str(token) for token in tokenizer.added_tokens_decoder.values()), key=len, reverse=True)
-        self._control = re.compile("|".join(map(re.escape, added)) or r"(?!)")
         self.encode = lru_cache(1 << 16)(self._encode)
         self._bridge = lru_cache(64)(self._bridged)  # a harness asks how long a continuation is, and then for it
         self._check_bridge()
@@ -68,26 +72,27 @@ class Renderer:
         try:
             return cls(tokenizer, _dialect(tokenizer, model))
         except Exception as error:  # as many as there are templates that are none
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            reason = f"{type(error).__name__}: {error}".split("\n")[0]
             raise Unsupported(
                 f"no dialect is known for {str(model)!r} ({reason}); a folder that was saved from a model of another name: "
                 f"load the renderer by that name, and hand it on (`renderer=`)"
             ) from error
 
     def _encode(self, text: str) -> tuple[int, ...]:
-        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+        return tuple(self.tokenizer.words(text))
 
     def decode(self, tokens: Sequence[int]) -> str:
-        return self.tokenizer.decode(list(tokens), skip_special_tokens=False)
+        return self.tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
     def plain(self, text: str) -> str:
-        """Text that a policy is shown as it came from elsewhere: what would be a control token of this dialect, and so could
-        end a turn or forge one, is broken by a space; half a surrogate pair becomes a question mark."""
-        return self._control.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text.encode(errors="replace").decode())
+        """Text from elsewhere as a store and a tokenizer can hold it: half a surrogate pair becomes a question mark."""
+        return text.encode(errors="replace").decode()
 
     def opening(self, messages: Sequence[Message], tools: Sequence[Message] = ()) -> list[int]:
-        """The tokens of a context's first messages, up to where the policy begins to speak."""
-        return self._dialect.render_ids(list(messages), tools=list(tools) or None, add_generation_prompt=True)
+        """The tokens of a context's first messages, up to where the policy begins to speak. No text in them, nor in `tools`,
+        becomes a control token."""
+        marked, specs = self.tokenizer.mark([_readable(message) for message in messages]), self.tokenizer.mark(tools)
+        return self._dialect.render_ids(marked, tools=specs or None, add_generation_prompt=True)
 
     def continuation(self, prompt: Sequence[int], reply: Sequence[int], results: Sequence[Message]) -> list[Placed] | None:
         """What stands between `reply` and the next one: the template's tokens, and each result's pieces in their places.
@@ -95,7 +100,8 @@ class Renderer:
         `results` are messages of role tool with `pieces` instead of content, or of role user with `content`. None when
         this template has to render the past again, which the harness records as a Restart.
         """
-        bridged = self._bridge(tuple(prompt), tuple(reply), json.dumps([_shown(result) for result in results]))
+        shown = self.tokenizer.mark([_shown(result) for result in results])
+        bridged = self._bridge(tuple(prompt), tuple(reply), json.dumps(shown))
         if bridged is None or bridged.token_ids[: len(prompt) + len(reply)] != [*prompt, *reply]:
             return None
         return self._place(bridged, len(prompt) + len(reply), results)
@@ -117,20 +123,30 @@ class Renderer:
             template = []
         return [*placed, (template, None)]
 
-    def parse(self, tokens: Sequence[int]) -> Said:
+    def parse(self, tokens: Sequence[int]) -> Speech:
         """A reply's tokens as text and calls. A call that cannot be read carries its error; nothing is dropped."""
         try:
             parsed = self._dialect.parse_response(list(tokens))
         except (RecursionError, ValueError) as error:  # brackets by the thousand, a number of five thousand digits
-            return Said(self.decode(tokens), (Asked("", {}, f"this tool call cannot be read ({type(error).__name__})"),))
-        return Said(parsed.content.strip(), tuple(_asked(call) for call in parsed.tool_calls))
+            broken = ToolCall("", {}, f"this tool call cannot be read ({type(error).__name__})")
+            return _speech(self.decode(tokens), "", [broken])
+        return _speech(parsed.content.strip(), parsed.reasoning_content or "", [_parsed(call) for call in parsed.tool_calls])
+
+    def read(self, message: Message) -> Speech:
+        """What a text policy said, from its message alone: text and calls as `parse` gives them. What it thought is kept in the
+        message, under the name that its server gave it. Raises KeyError, TypeError or ValueError for what is no message."""
+        view: Message = {"role": "assistant", "content": _text(message.get("content"))}
+        view |= {key: message[key] for key in ("reasoning_content", "reasoning") if message.get(key)}
+        calls = tuple(_read(each["function"]) for each in message.get("tool_calls") or ())
+        return Speech(_readable(view)["content"].strip(), view, calls)
 
     def reply(self, message: Message) -> list[int]:
         """The tokens a policy of this dialect would have sampled to say `message`, its stop token included."""
         # a question after it keeps templates from adding the empty thoughts that they add to a last message, but takes
         # its own thoughts away
-        thoughts = message.get("reasoning_content") or "</think>" in (message.get("content") or "")
-        rendered = self._dialect.render([_QUESTION, _readable(message), *([] if thoughts else [_QUESTION])])
+        readable = self.tokenizer.mark(_readable(message))
+        thoughts = readable.get("reasoning_content")
+        rendered = self._dialect.render([_QUESTION, readable, *([] if thoughts else [_QUESTION])])
         return [token for token, sampled in zip(rendered.token_ids, rendered.sampled_mask, strict=True) if sampled]
 
     def _check_bridge(self) -> None:
@@ -142,7 +158,7 @@ class Renderer:
             raise Unsupported(f"the renderer {type(self._dialect).__name__} cannot continue a context after a tool result")
 
 
-def load_tokenizer(model: str | Path):
+def load_tokenizer(model: str | Path) -> Tokenizer:
     """The tokenizer in a model folder, or of a model in the local cache. InputError if there is none."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     from transformers import AutoTokenizer
@@ -150,26 +166,26 @@ def load_tokenizer(model: str | Path):
     try:
         if Path(model).is_dir() and not vocabulary(Path(model)):
             raise InputError("it has no tokenizer.json and no vocabulary")
-        return AutoTokenizer.from_pretrained(str(model), local_files_only=True)
+        return Tokenizer(AutoTokenizer.from_pretrained(str(model), local_files_only=True))
     except Exception as error:  # there are as many ways to be no tokenizer as fields in its files
-        reason = f"{type(error).__name__}: {error}".strip().splitlines()[0]
+        reason = f"{type(error).__name__}: {error}".split("\n")[0]
         raise InputError(f"no model at {str(model)!r}: give a folder with config.json and tokenizer.json ({reason})") from error
 
 
-def _dialect(tokenizer, model: str | Path):
+def _dialect(tokenizer: Tokenizer, model: str | Path) -> Any:
     """Who writes the chat template of `model`, for `Renderer.load`."""
     from renderers import Qwen3RendererConfig, create_renderer
     from renderers.base import MODEL_RENDERER_MAP
 
     named = MODEL_RENDERER_MAP.get(str(model))
     if named == "qwen3" or not named and _model_type(model) in ("qwen3", "qwen3_moe"):
-        dialect, asked = create_renderer(tokenizer, Qwen3RendererConfig(thinking_retention="all")), _plainly(tokenizer)
-        if asked in (None, dialect.render_ids([_QUESTION], add_generation_prompt=True)):
+        dialect, question = create_renderer(tokenizer, Qwen3RendererConfig(thinking_retention="all")), _plainly(tokenizer)
+        if question in (None, dialect.render_ids([_QUESTION], add_generation_prompt=True)):
             return dialect
     return create_renderer(tokenizer)
 
 
-def _plainly(tokenizer) -> list[int] | None:
+def _plainly(tokenizer: Tokenizer) -> list[int] | None:
     """A question as the model's own template has it; None where it has none."""
     if not tokenizer.chat_template:
         return None
@@ -194,38 +210,75 @@ def _shown(result: Message) -> Message:
 
 
 def _readable(message: Message) -> Message:
-    """A harness sees arguments as the API has them (a JSON string) or as a dict; a template wants the dict."""
-    if not message.get("tool_calls"):
+    """A message as a template reads it: what the assistant thought apart from what it said, arguments as a dict and not as the
+    API's JSON string."""
+    if message.get("role") != "assistant":
         return message
-    calls = [dict(call["function"]) for call in message["tool_calls"]]
-    for function in calls:
-        if isinstance(function["arguments"], str):
-            function["arguments"] = _loads(function["arguments"])
-    return {**message, "content": message.get("content") or "", "tool_calls": [{"function": f} for f in calls]}
+    thoughts, content = message.get("reasoning_content") or message.get("reasoning"), _text(message.get("content"))
+    if not thoughts and (first := _THOUGHTS.match(content)):
+        thoughts, content = (first[1] or first[2] or "").strip("\n"), content[first.end() :].lstrip("\n")
+    readable = {**message, "content": content}
+    if thoughts:
+        readable["reasoning_content"] = thoughts
+    if message.get("tool_calls"):
+        functions = [{**call["function"], "arguments": _loads(call["function"]["arguments"])} for call in message["tool_calls"]]
+        readable["tool_calls"] = [{"function": function} for function in functions]
+    return readable
 
 
-def _loads(text: str) -> Any:
+def _text(content: Any) -> str:
+    """A message's content is text, nothing, or parts of which some are text."""
+    if not isinstance(content, list):
+        return content or ""
+    return "".join(part["text"] for part in content if isinstance(part.get("text"), str))
+
+
+def _loads(arguments: Any) -> Any:
+    """Broken JSON, or one that no store can hold, stays as it is: the policy's own doing, and its error to see."""
+    if not isinstance(arguments, str):
+        return arguments
     try:
-        return json.loads(text)
+        value = json.loads(arguments)
     except (ValueError, RecursionError):
-        return text  # broken JSON stays broken: the policy's own doing, and its error to see
+        return arguments
+    return value if _can_be_kept(value) else arguments
 
 
-def _asked(call) -> Asked:
-    name = call.name if isinstance(call.name, str) and _can_be_kept(call.name) else ""
-    if call.status != "ok":
-        return Asked(name, {}, f"this tool call cannot be read ({call.status.value.replace('_', ' ')})")
-    if not isinstance(call.arguments, dict):
-        return Asked(name, {}, "arguments must be a JSON object")
-    if not name or not _can_be_kept(call.arguments):
-        return Asked(name, {}, "this tool call cannot be read (a name that is none, a number too long, or half a character)")
-    return Asked(name, call.arguments)
+def _speech(text: str, thoughts: str, calls: Sequence[ToolCall]) -> Speech:
+    message: Message = {"role": "assistant", "content": text}
+    return Speech(text, message | ({"reasoning_content": thoughts} if thoughts else {}), tuple(calls))
 
 
-def _can_be_kept(said: Any) -> bool:
-    """Whether a trace can hold it: JSON allows numbers and characters that no store does."""
+def _read(function: dict[str, Any]) -> ToolCall:
+    """A call as a text policy wrote it."""
     try:
-        msgspec.msgpack.encode(said)
+        arguments = function["arguments"]
+        value = json.loads(arguments if isinstance(arguments, str) else json.dumps(arguments))
+    except (ValueError, RecursionError):
+        return ToolCall(function["name"], {}, "this tool call cannot be read (invalid json)")
+    return _checked(function["name"], value)
+
+
+def _parsed(call: Any) -> ToolCall:
+    """A call as `renderers` found it in tokens."""
+    if call.status != "ok":
+        return replace(_checked(call.name, {}), error=f"this tool call cannot be read ({call.status.value.replace('_', ' ')})")
+    return _checked(call.name, call.arguments)
+
+
+def _checked(name: Any, arguments: Any) -> ToolCall:
+    """What a trace can hold of a call; JSON allows numbers and characters that no store does."""
+    name = name if isinstance(name, str) and _can_be_kept(name) else ""
+    if not isinstance(arguments, dict):
+        return ToolCall(name, {}, "arguments must be a JSON object")
+    if not name or not _can_be_kept(arguments):
+        return ToolCall(name, {}, "this tool call cannot be read (a name that is none, a number too long, or half a character)")
+    return ToolCall(name, arguments)
+
+
+def _can_be_kept(value: Any) -> bool:
+    try:
+        msgspec.msgpack.encode(value)
     except (OverflowError, UnicodeEncodeError, RecursionError):
         return False
     return True
