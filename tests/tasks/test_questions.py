@@ -77,7 +77,7 @@ def said(questions: Questions) -> dict[str, tuple[str, int, str]]:
         ("https://docs.example.org/caf%C3%A9%20menu", "café menu.md"),
         ("cafe-menu", "café menu.md"),
         ("later/install.md", "install.md"),
-        ("guide\\keys.md", "guide/keys.md"),
+        ("C:\\docs\\guide\\keys.md", "guide/keys.md"),
     ],
 )
 def test_a_document_is_known_by_whatever_people_call_it(docs, tmp_path, name, id):
@@ -180,15 +180,16 @@ def test_an_answer_that_stands_everywhere_finds_nothing(tmp_path):
 
 
 def test_an_answer_that_no_passage_states_is_left_out_and_the_documents_decide(docs, tmp_path):
-    long = "It needs " + "very " * 12 + "much"
+    long = "needs " + "very " * 11 + "much"
     rows = [
         {"question": "How?", "gold": "install.md", "answer": "run the installer"},
         {"question": "How much?", "gold": "install.md", "answer": long},
+        {"question": "How much, then?", "gold": "install.md", "answer": " ".join(PAGES["install.md"].split()[3:15])},
         {"question": "Is it?", "gold": "install.md", "answer": "no"},
         {"question": "Which?", "gold": "install.md", "answer": "version 3.2"},
     ]
     questions = join(read_log(of_json(tmp_path, *rows)), read_documents(docs))
-    assert [each.answer for each in questions.questions] == ["", "", "no", "version 3.2"]
+    assert [each.answer for each in questions.questions] == ["", "", rows[2]["answer"], "no", "version 3.2"]
     told = said(questions)
     assert (
         told["questions judged by documents alone, since the answer does not stand there"][2]
@@ -238,10 +239,12 @@ def test_the_split_is_drawn_by_the_seed_or_is_the_logs_own(docs, tmp_path):
 
 def test_lines_that_name_one_document_each_are_one_question(docs, tmp_path):
     rows = [{"qid": "a", "question": "Which?", "doc_id": id} for id in ("install.md", "guide/keys.md", "install.md")]
+    rows[1]["answer"] = "ninety days"
     questions = join(
         read_log(of_json(tmp_path, *rows, {"qid": "b", "question": "Why?", "doc_id": "limits"})), read_documents(docs)
     )
     assert gold(questions) == {"Which?": ("install.md", "guide/keys.md"), "Why?": ("guide/limits.txt",)}
+    assert questions.questions[0].answer == "ninety days"
 
 
 def test_half_a_character_is_refused_in_a_document_and_replaced_in_a_question(tmp_path):
@@ -310,10 +313,31 @@ def test_a_log_that_is_not_there_or_a_folder_is_named(tmp_path):
 
 def test_a_spreadsheets_marks_and_separators_are_understood(tmp_path):
     (tmp_path / "log.csv").write_bytes("\ufeffQuestion;Doc ID\r\n\"How, and\r\nwhy?\";'a'\r\n".encode())
-    entry = read_log(tmp_path / "log.csv").entries[0]
+    log = read_log(tmp_path / "log.csv")
+    entry = log.entries[0]
+    assert log.columns == {"question": "Question", "gold": "Doc ID"}
     assert (entry.question, entry.gold, entry.line) == ("How, and why?", ("'a'",), "2")
     (tmp_path / "log.tsv").write_text("query\tsource\nWho, me?\tb\n")
     assert read_log(tmp_path / "log.tsv").entries[0].question == "Who, me?"
+
+
+@pytest.mark.parametrize(
+    ("value", "names"),
+    [
+        ("['Salt, Pepper', 'b']", ("Salt, Pepper", "b")),
+        ('["a"]', ("a",)),
+        ("[a", ("[a",)),
+        ([["Salt", 0], ["Pepper", 3]], ("Salt", "Pepper")),
+        ([7, None, " b "], ("7", "b")),
+        ({"page_content": "x", "metadata": {"source": "a.md"}}, ("a.md",)),
+        ({"score": 1}, ()),
+        (None, ()),
+    ],
+    ids=str,
+)
+def test_names_in_a_cell(tmp_path, value, names):
+    path = of_json(tmp_path, {"Question": "How?", "question": "no", "gold": value})
+    assert read_log(path).entries[0].gold == names and read_log(path).entries[0].question == "How?"
 
 
 def test_columns_of_other_names_can_be_named(tmp_path):
@@ -356,4 +380,5 @@ def test_holders_are_all_that_state_an_answer():
     documents = [Document("a", "Salt", "It is white."), Document("b", "Pepper", "Beside Salt."), Document("c", "C", "Salty.")]
     assert Holders(documents).find("salt") == ["a", "b"]
     assert Holders(documents).likeliest("what is beside pepper", ["a", "b"]) == "b"
-    assert Holders(documents).likeliest("cumin", ["a", "b"]) == ""
+    assert Holders(documents).likeliest("what is beside pepper", ["a", "c"]) == ""
+    assert Holders(documents).likeliest("which salt is beside pepper", ["a", "c"]) == "a"

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from urllib.parse import unquote
 
 from trivium.corpus import Corpus, Document
-from trivium.tasks.proof import OPINIONS, folded, says
+from trivium.tasks.proof import folded, says
 
 MOST_HOLDERS = 4
 """In more documents than this an answer stands by chance."""
@@ -96,9 +96,7 @@ class Holders:
         self._corpus: Corpus | None = None
 
     def find(self, answer: str) -> list[str]:
-        """The ids of all documents that state `answer`, as words; none of a yes or a no, which stand anywhere."""
-        if folded(answer) in OPINIONS:
-            return []
+        """The ids of all documents that state `answer`, as words."""
         return [each.id for each in self._documents if says(f"{each.title}: {each.text}", answer)]
 
     def likeliest(self, question: str, holders: Sequence[str]) -> str:

@@ -225,9 +225,8 @@ def _example(entry: Entry, detail: str = "") -> str:
 
 
 def _drawn(questions: Sequence[Question], seed: int) -> list[Question]:
-    """The questions, a third of them for the test; at least one, where there are two."""
-    count = max(round(TEST_SHARE * len(questions)), min(1, len(questions) - 1))
-    test = set(random.Random(f"split {seed}").sample(range(len(questions)), count)) if questions else set()
+    """The questions, a third of them for the test."""
+    test = random.Random(f"split {seed}").sample(range(len(questions)), round(TEST_SHARE * len(questions)))
     return [replace(each, split="test" if n in test else "train") for n, each in enumerate(questions)]
 
 
