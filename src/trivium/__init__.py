@@ -28,7 +28,7 @@ _HOMES = {
     "trivium.harness": (
         "Harness", "Limits", "Passage", "Subagent", "ToolError", "Window", "assign_task", "prune_chunks", "tool",
     ),
-    "trivium.reward": ("compose", "score"),
+    "trivium.reward": ("GroupScorer", "Scorer", "compose", "patience", "score"),
     "trivium.engine": ("Engine",),
     "trivium.weights": ("publish",),
     "trivium.train": (

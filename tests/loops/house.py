@@ -71,5 +71,5 @@ class House:
         """Law: every attempt that was asked for is learned from once, or counted as dropped, overtaken or lost."""
         learned = [id for step in self.learner.learned for id in step]
         assert len(learned) == len(set(learned))
-        gone = sum(self.total(f"episodes_{name}") for name in ("dropped", "overtaken", "lost"))
+        gone = sum(self.total(f"episodes_{name}") for name in ("dropped", "overtaken", "lost", "unscored"))
         assert len(learned) + gone == asked

@@ -105,7 +105,7 @@ def account(learned: list[list[str]], metrics: list[dict], size: int = GROUPS * 
     assert len(every) == len(set(every)), "learned twice"
     for step, (ids, numbers) in enumerate(zip(learned, metrics, strict=True)):
         assert all(id.startswith(f"rl/{step}/") for id in ids)
-        gone = sum(numbers[f"episodes_{name}"] for name in ("dropped", "overtaken", "lost"))
+        gone = sum(numbers[f"episodes_{name}"] for name in ("dropped", "overtaken", "lost", "unscored"))
         assert len(ids) + gone == size, f"step {step}: {len(ids)} learned, {gone} counted as gone"
 
 

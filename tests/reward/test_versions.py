@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from trivium.agents.search.reward import SearchReward
 from trivium.harness import Window
-from trivium.reward.base import compose, opinions, version
+from trivium.reward import compose, opinions
+from trivium.reward.base import version
 from trivium.trace import Episode, Score, Task
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -13,27 +14,32 @@ from trivium.errors import InputError
 from trivium.eval.paired import Interval, mean, mean_interval
 from trivium.harness import Harness, refuse_silence
 from trivium.policy import Policy
-from trivium.reward import Scorer, score
+from trivium.reward import AnyScorer, refuse_unscored, verdicts
 from trivium.trace import Episode, Sampling, Task
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class Result:
-    """Scores of one policy on one suite: `scores[name][i]` belongs to `tasks[i]`, NaN where the measure does not apply."""
+    """Scores of one policy on one suite: `scores[name][i]` belongs to `tasks[i]`, NaN where the measure does not apply.
+    `episodes_unscored` are attempts that no scorer could judge: they are in no mean."""
 
     policy: str
     tasks: list[str]
     scores: dict[str, list[float]]
     sampling: dict = field(default_factory=dict)
+    episodes_unscored: int = 0
 
     @classmethod
     def of(
         cls, policy: str, tasks: Sequence[Task], attempts: Sequence[Sequence[Mapping[str, float]]], sampling: dict | None = None
     ) -> Result:
-        """A task's score is the mean of those of its attempts that have it."""
+        """A task's score is the mean of those of its attempts that have it; an attempt without scores is unscored."""
         names = sorted({name for each in attempts for found in each for name in found})
         scores = {name: [mean([found.get(name) for found in each]) for each in attempts] for name in names}
-        return cls(policy, [task.id for task in tasks], scores, sampling or {})
+        unscored = sum(not found for each in attempts for found in each)
+        return cls(policy, [task.id for task in tasks], scores, sampling or {}, unscored)
 
     def means(self) -> dict[str, float]:
         """The mean of each score over the tasks that have it, NaN where none has."""
@@ -66,7 +72,8 @@ class Result:
             raise InputError(f"task {twins[0]} is in two parts of one suite: pool results of several runs with eval.Pool")
         names = sorted({name for part in parts for name in part.scores})
         scores = {name: [v for p in parts for v in p.scores.get(name, [float("nan")] * len(p.tasks))] for name in names}
-        return cls(parts[0].policy, [task for part in parts for task in part.tasks], scores, parts[0].sampling)
+        tasks, unscored = [task for part in parts for task in part.tasks], sum(part.episodes_unscored for part in parts)
+        return cls(parts[0].policy, tasks, scores, parts[0].sampling, unscored)
 
 
 def refuse_twins(tasks: Sequence[Task]) -> None:
@@ -75,11 +82,15 @@ def refuse_twins(tasks: Sequence[Task]) -> None:
         raise InputError(f"{len(twins)} tasks share their id with another, {twins[0]} first: every question needs its own")
 
 
+Scored = tuple[Episode, dict[str, float]]
+"""An attempt and its scores; no scores where it is unscored."""
+
+
 async def evaluate(
     harness: Harness,
     tasks: Sequence[Task],
     policy: Policy,
-    scorer: Scorer,
+    scorer: AnyScorer,
     *,
     sampling: Sampling | None = None,
     samples: int = 1,
@@ -87,12 +98,16 @@ async def evaluate(
     prefix: str = "eval",
     at_once: int = 64,
     progress: Callable[[int], None] | None = None,
-) -> tuple[Result, list[Episode]]:
-    """Attempt every task `samples` times and score it; a task's scores are means over its attempts, those in which the policy
-    could not speak to the end among them (`harness.refuse_gaps` refuses such episodes).
+) -> tuple[Result, list[Scored]]:
+    """Attempt every task `samples` times and score it: the result, and every attempt with its scores, task by task.
+
+    A task's scores are means over its attempts, those in which the policy could not speak to the end among them
+    (`harness.refuse_gaps` refuses such episodes). A group scorer compares the attempts at one task. An attempt that the scorer
+    fails on is unscored: it is counted, and in no mean.
 
     At most `at_once` episodes live at a time; `progress` hears of each that ended. Raises PolicyError when the policy could
-    not speak at all, InputError where nothing is asked, and where two tasks have one id.
+    not speak at all, ScorerError, which holds the episodes, when none could be scored, InputError where nothing is asked, and
+    where two tasks have one id. What an attempt itself raises ends the others.
     """
     if not tasks or samples < 1 or at_once < 1:
         raise InputError(f"there is nothing to evaluate: {len(tasks)} tasks, {samples} samples, {at_once} at once")
@@ -107,8 +122,22 @@ async def evaluate(
             progress(1)
         return episode
 
-    episodes = await asyncio.gather(*(attempt(task, sample) for task in tasks for sample in range(samples)))
+    episodes = await _together([attempt(task, sample) for task in tasks for sample in range(samples)])
     refuse_silence(episodes)
-    found = await score(episodes, scorer)
-    attempts = [found[at : at + samples] for at in range(0, len(found), samples)]
-    return Result.of(policy.name, tasks, attempts, asdict(sampling)), list(episodes)
+    parts = [episodes[at : at + samples] for at in range(0, len(episodes), samples)]
+    found = [verdict for part in await _together([verdicts(part, scorer) for part in parts]) for verdict in part]
+    refuse_unscored(episodes, found, "the suite")
+    scores = [{} if isinstance(verdict, Exception) else verdict for verdict in found]
+    attempts = [scores[at : at + samples] for at in range(0, len(scores), samples)]
+    return Result.of(policy.name, tasks, attempts, asdict(sampling)), list(zip(episodes, scores, strict=True))
+
+
+async def _together(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+    """All of them at once, in order. Where one fails none goes on behind the back of who hears of it."""
+    running = [asyncio.create_task(coroutine) for coroutine in coroutines]
+    try:
+        return list(await asyncio.gather(*running))
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

@@ -8,65 +8,80 @@ import inspect
 import itertools
 import json
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import msgspec
 
-from trivium.errors import InputError, PolicyError, TriviumError
-from trivium.harness import Harness, Snapshot, silence, silent
+from trivium.errors import InputError, PolicyError
+from trivium.harness import Harness, Snapshot, silence
 from trivium.loops.plan import Plan
 from trivium.policy import Policy
-from trivium.reward import Scorer, score
+from trivium.reward import AnyScorer, GroupScorer, Verdict, verdicts
 from trivium.trace import Episode, Store, Task
 
 AGAIN = (1.0, 10.0, 60.0)
 """Seconds before each re-run of an episode whose policy could not speak: an engine has 71 s to come back."""
 
-Scored = tuple[Episode, dict[str, float]]
 
-Found = tuple[list[list[Scored]], list[list[Scored]]]
-"""What came of a step: the attempts at each task, and the branches of each attempt that has any."""
+@dataclass(slots=True)
+class Attempt:
+    """What came of one attempt: its episode, with its scores or the error that left it unscored, and the branches of its last
+    turn."""
+
+    episode: Episode
+    verdict: Verdict = field(default_factory=dict)
+    branches: list[Attempt] = field(default_factory=list)
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Its scores, none where it is unscored."""
+        return {} if isinstance(self.verdict, Exception) else self.verdict
+
+
+Tries = list[list[Attempt]]
+"""The attempts of a step, task by task."""
 
 
 @dataclass(slots=True)
 class Flight:
-    """The attempts of one step that are under way, task by task."""
+    """The attempts of one step that are under way, task by task, and the comparisons of each task's attempts."""
 
     step: int
-    tasks: list[Task]
-    scorer: Scorer
+    scorer: AnyScorer
     began: float
-    attempts: list[asyncio.Task] = field(default_factory=list)
+    attempts: list[list[asyncio.Task[Attempt | None]]] = field(default_factory=list)
+    comparisons: list[asyncio.Task[None]] = field(default_factory=list)
     reruns: int = 0
+    silence: str = ""  # why a policy could not speak
+
+    @property
+    def tasks(self) -> list[asyncio.Task]:
+        """All that is to end before the step is whole."""
+        return [*itertools.chain(*self.attempts), *self.comparisons]
 
     def overtake(self) -> None:
-        """Give up on what is still under way."""
-        for attempt in self.attempts:
+        """Give up on the attempts still under way. What has ended is still compared."""
+        for attempt in itertools.chain(*self.attempts):
             attempt.cancel()
 
     @property
     def overtaken(self) -> int:
-        return sum(attempt.cancelled() for attempt in self.attempts)
+        return sum(attempt.cancelled() for attempt in itertools.chain(*self.attempts))
 
-    def landed(self) -> Found:
-        """What came of it, in order. Raises what an attempt raised, and PolicyError where the policy could speak to the end in
-        none; those that were overtaken say nothing of it."""
-        errors = [attempt.exception() for attempt in self.attempts if not attempt.cancelled()]
-        for error in filter(None, errors):
-            raise error
-        each = [[(None, {})] if attempt.cancelled() else attempt.result() for attempt in self.attempts]
-        found = [whole for whole, *_ in each]
-        episodes = [episode for episode, _ in found if episode]
-        if not episodes and self.overtaken < len(found):
-            raise PolicyError(f"no episode of step {self.step} ended before its deadline, after {len(AGAIN)} re-runs of each")
-        if episodes and all(map(silent, episodes)):
-            raise PolicyError(silence(episodes[0]))
-        size = len(found) // max(1, len(self.tasks))
-        parts = [found[at : at + size] for at in range(0, len(found), size)] if found else []
-        whole = [[(episode, scores) for episode, scores in part if episode and not silent(episode)] for part in parts]
-        return whole, [branches for _, *branches in each if branches]
+    def landed(self) -> Tries:
+        """What came of it, in order, without those in which the policy could not speak. Raises what an attempt raised, and
+        PolicyError where the policy could speak to the end in none; those that were overtaken say nothing of it."""
+        for task in self.tasks:
+            if not task.cancelled() and (error := task.exception()):
+                raise error
+        tries = [[each.result() for each in part if not each.cancelled()] for part in self.attempts]
+        ended = list(itertools.chain(*tries))
+        if ended and not any(ended):
+            late = f"no episode of step {self.step} ended before its deadline, after {len(AGAIN)} re-runs of each"
+            raise PolicyError(self.silence or late)
+        return [[each for each in part if each] for part in tries]
 
 
 class Slots:
@@ -78,7 +93,7 @@ class Slots:
         self._arrivals = itertools.count()
 
     @asynccontextmanager
-    async def __call__(self, step: int) -> AsyncIterator[None]:
+    async def __call__(self, step: int) -> AsyncGenerator[None]:
         await self._take(step)
         try:
             yield
@@ -116,35 +131,34 @@ class Attempts:
     seconds: float
     slots: Slots
 
-    def begin(self, step: int, tasks: Sequence[Task], scorer: Scorer) -> Flight:
+    def begin(self, step: int, tasks: Sequence[Task], scorer: AnyScorer) -> Flight:
         """All attempts of a step, under way."""
-        if not callable(scorer):
-            if inspect.iscoroutine(scorer):  # an async scorer, called with a step
-                scorer.close()
-            raise InputError("`rollouts` takes a function of the step that gives its scorer: write lambda step: scorer")
-        flight = Flight(step, list(tasks), scorer, asyncio.get_running_loop().time())
+        refuse_strange_scorer(scorer)
+        flight, create = Flight(step, scorer, asyncio.get_running_loop().time()), asyncio.create_task
         for task in tasks:
-            flight.attempts += [asyncio.create_task(self._attempt(flight, task, sample)) for sample in range(self.plan.size)]
+            part = [create(self._attempt(flight, task, sample)) for sample in range(self.plan.size)]
+            flight.attempts.append(part)
+            if isinstance(scorer, GroupScorer):
+                flight.comparisons.append(create(self._compare(part, scorer)))
         return flight
 
-    def kept(self, step: int, tasks: Sequence[Task], store: Store) -> Found:
+    def stored(self, step: int, tasks: Sequence[Task], store: Store) -> Tries:
         """What the store has of a step that this run has made before: a run that was killed learns from it again, with the
         scores of then: opinions that came later are nothing that it learned from. InputError where what it has under these ids
         was made with another seed or another task: facts do not change, so ours would find no place."""
         stored = {episode.id: episode for episode in store.select(prefix=f"rl/{step}/")}
-        wanted = [[stored.get(identity(step, task, sample)) for sample in range(self.plan.size)] for task in tasks]
-        for part, task in zip(wanted, tasks, strict=True):
+        parts = [[stored.get(identity(step, task, sample)) for sample in range(self.plan.size)] for task in tasks]
+        for part, task in zip(parts, tasks, strict=True):
             if foreign := [e.id for e in part if e and not self._ours(e, step, task)]:
                 raise InputError(f"{store.url} has {foreign[0]} of another run, by its seed or its task: give this one its own")
         branches: dict[str, list[Episode]] = defaultdict(list)
         for episode in sorted(stored.values(), key=lambda episode: episode.sample):
             branches[episode.parent].append(episode)
 
-        def scored(part: Sequence[Episode | None]) -> list[Scored]:
-            return [(episode, store.own_scores(episode.id)) for episode in part if episode]
+        def attempt(episode: Episode) -> Attempt:
+            return Attempt(episode, store.own_scores(episode.id), [attempt(branch) for branch in branches[episode.id]])
 
-        made = [branches[e.id] for part in wanted for e in part if e and branches[e.id]]
-        return [scored(part) for part in wanted], [scored(part) for part in made]
+        return [[attempt(episode) for episode in part if episode] for part in parts]
 
     def pin(self, store: Store) -> None:
         """InputError where `store` has steps that were made another way: of what this run asks for they would be no part."""
@@ -156,31 +170,41 @@ class Attempts:
             raise InputError(f"{store.url} has steps of a run with other {', '.join(other)}: give this one a store of its own")
 
     def _ours(self, episode: Episode, step: int, task: Task) -> bool:
-        kept = [msgspec.msgpack.encode(each) for each in (episode.task, task)]  # in a store a tuple has become a list
-        return episode.seed == self._stream(step) and kept[0] == kept[1]
+        one, other = [msgspec.msgpack.encode(each) for each in (episode.task, task)]  # in a store a tuple has become a list
+        return episode.seed == self._stream(step) and one == other
 
     def _stream(self, step: int) -> int:
         return (self.plan.seed * 1_000_003 + step) % 2**63  # a store's number
 
-    async def _attempt(self, flight: Flight, task: Task, sample: int) -> list[tuple[Episode | None, dict[str, float]]]:
-        """The attempt, and behind it its branches."""
+    async def _attempt(self, flight: Flight, task: Task, sample: int) -> Attempt | None:
+        """The attempt, and its branches; None where the policy could not speak. A group scorer scores it later, beside the
+        others at its task."""
         last: deque[Snapshot] = deque(maxlen=1)
         async with self.slots(flight.step):
             episode = await self._persist(flight, task, sample, last)
-        if episode is None or silent(episode):
-            return [(episode, {})]
-        whole = episode, await self._scores(flight, episode)
-        if not self.plan.branches or not episode.agent.stop or episode.agent.stop.reason != "finished":
-            return [whole]
-        numbers = range(self.plan.branches * sample, self.plan.branches * (sample + 1))
-        making = [self._branch(flight, episode, last[0], self.plan.size + number) for number in numbers]
-        found = await asyncio.gather(*making, return_exceptions=True)  # none goes on behind the back of one that failed
-        for error in found:
-            if isinstance(error, BaseException):
-                raise error
-        return [whole, *filter(None, found)]
+        if episode is None:
+            return None
+        attempt = Attempt(episode)
+        if not isinstance(flight.scorer, GroupScorer):
+            await judge([attempt], flight.scorer)
+        if self.plan.branches and episode.agent.stop and episode.agent.stop.reason == "finished":
+            attempt.branches = await self._branches(flight, episode, last[0], sample)
+        return attempt
 
-    async def _branch(self, flight: Flight, episode: Episode, snapshot: Snapshot, sample: int) -> Scored | None:
+    async def _branches(self, flight: Flight, episode: Episode, snapshot: Snapshot, sample: int) -> list[Attempt]:
+        """The last turn of an attempt some times more, scored; without those in which the policy could not speak in time."""
+        numbers = range(self.plan.branches * sample, self.plan.branches * (sample + 1))
+        calls = [self._branch(flight, episode, snapshot, self.plan.size + number) for number in numbers]
+        branches = []
+        for branch in await asyncio.gather(*calls, return_exceptions=True):  # none goes on behind the back of one that failed
+            if isinstance(branch, BaseException):
+                raise branch
+            if branch:
+                branches.append(Attempt(branch))
+        await judge(branches, flight.scorer)
+        return branches
+
+    async def _branch(self, flight: Flight, episode: Episode, snapshot: Snapshot, sample: int) -> Episode | None:
         """The last turn once more, and what may come after it. None where the policy could not speak in time."""
         async with self.slots(flight.step):
             try:
@@ -190,42 +214,53 @@ class Attempts:
                 if not deadline.expired():
                     raise
                 return None
-        return None if silent(branch) else (branch, await self._scores(flight, branch))
+        return None if silence(branch) else branch
 
-    async def _scores(self, flight: Flight, episode: Episode) -> dict[str, float]:
-        try:
-            (scores,) = await score([episode], flight.scorer)
-        except asyncio.CancelledError as error:
-            if asyncio.current_task().cancelling():
-                raise
-            raise TriviumError(f"what the scorer of episode {episode.id} waited for was cancelled") from error
-        except Exception as error:
-            error.add_note(f"while episode {episode.id} was scored")
-            raise
-        if "reward" not in scores:
-            raise InputError(f"the scorer gives no reward, only {', '.join(sorted(scores)) or 'nothing'}")
-        return scores
+    async def _compare(self, part: Sequence[asyncio.Task[Attempt | None]], scorer: AnyScorer) -> None:
+        """The comparison of a task's attempts, once all of them have ended. Those that broke are heard of elsewhere."""
+        await asyncio.wait(part)
+        results = [each.result() for each in part if not each.cancelled() and not each.exception()]
+        await judge([each for each in results if each], scorer)
 
     async def _persist(self, flight: Flight, task: Task, sample: int, last: deque[Snapshot]) -> Episode | None:
-        """The episode, begun anew where the policy could not speak to its end or the deadline passed (then None)."""
+        """The episode, begun anew where the policy could not speak to its end or the deadline passed; in the end None."""
         for pause in (*AGAIN, None):
             episode = await self._run(flight.step, task, sample, last)
-            if pause is None or (episode is not None and not silent(episode)):
-                break
-            flight.reruns += 1
-            await asyncio.sleep(pause)
-        return episode
+            if episode and not silence(episode):
+                return episode
+            flight.silence = silence(episode) if episode else flight.silence
+            if pause is not None:
+                flight.reruns += 1
+                await asyncio.sleep(pause)
+        return None
 
     async def _run(self, step: int, task: Task, sample: int, last: deque[Snapshot]) -> Episode | None:
-        asked = {"sample": sample, "seed": self._stream(step), "sampling": self.plan.sampling}
-        watched = {"on_turn": last.append} if self.plan.branches else {}  # a snapshot is a copy
+        seed, sampling = self._stream(step), self.plan.sampling
+        watch = {"on_turn": last.append} if self.plan.branches else {}  # a snapshot is a copy
         try:
             async with asyncio.timeout(self.seconds) as deadline:
-                return await self.harness.run(task, self.policy, id=identity(step, task, sample), **asked, **watched)
+                return await self.harness.run(
+                    task, self.policy, sample=sample, seed=seed, id=identity(step, task, sample), sampling=sampling, **watch
+                )
         except TimeoutError:
             if not deadline.expired():
                 raise
             return None
+
+
+async def judge(attempts: Sequence[Attempt], scorer: AnyScorer) -> None:
+    """Score attempts of one task: a group scorer compares them with each other."""
+    found = await verdicts([attempt.episode for attempt in attempts], scorer, need="reward")
+    for attempt, verdict in zip(attempts, found, strict=True):
+        attempt.verdict = verdict
+
+
+def refuse_strange_scorer(scorer: object) -> None:
+    """InputError for what a function of the step would not give: somebody handed over the scorer itself."""
+    if not callable(scorer) and not isinstance(scorer, GroupScorer):
+        if inspect.iscoroutine(scorer):  # an async scorer, called with a step
+            scorer.close()
+        raise InputError("`rollouts` takes a function of the step that gives its scorer: write lambda step: scorer")
 
 
 def identity(step: int, task: Task, sample: int) -> str:

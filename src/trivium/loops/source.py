@@ -13,14 +13,17 @@ import numpy as np
 from trivium.errors import InputError
 from trivium.fleet import Rank
 from trivium.harness import Harness
-from trivium.loops.attempts import Attempts, Flight, Found, Slots
+from trivium.loops.attempts import Attempt, Attempts, Flight, Slots, Tries, judge
 from trivium.loops.plan import Pace, Plan
 from trivium.policy import Policy
-from trivium.reward import Scorer, opinions
-from trivium.trace import Episode, Store, Task
+from trivium.reward import AnyScorer, opinions, refuse_unscored
+from trivium.trace import Episode, Score, Store, Task
 from trivium.train import Group
 
-COUNTS = ("episodes_stored", "episodes_rerun", "episodes_overtaken", "episodes_lost", "episodes_dropped", "publish_failed")
+COUNTS = (
+    "episodes_stored", "episodes_rerun", "episodes_overtaken", "episodes_lost", "episodes_unscored", "episodes_dropped",
+    "publish_failed",
+)  # fmt: skip
 """Numbers of a step that are summed over ranks; all others are means, but for the largest `publish_gap`."""
 
 _OURS = {*COUNTS, "publish_gap", "calls", "calls_failed", "rollout_seconds", "learn_seconds", "wait_seconds", "cpu_seconds"}
@@ -61,7 +64,7 @@ def rollouts(
     harness: Harness,
     tasks: Sequence[Task],
     policy: Policy,
-    scorer: Callable[[int], Scorer],
+    scorer: Callable[[int], AnyScorer],
     plan: Plan,
     *,
     pace: Pace = Pace(),
@@ -100,16 +103,21 @@ def rollouts(
 
 
 async def _batches(
-    attempts: Attempts, asked: Callable[[int], list[Task]], scorer: Callable[[int], Scorer], max_lag: int, store: Store | None
+    attempts: Attempts,
+    asked: Callable[[int], list[Task]],
+    scorer: Callable[[int], AnyScorer],
+    max_lag: int,
+    store: Store | None,
 ) -> Batches:
     """The steps that the store has, then the others: begun ahead as far as `max_lag` allows, handed over in order."""
     plan = attempts.plan
     coming = plan.first
     if store:
         attempts.pin(store)
-    while store and coming < plan.steps and (stored := _stored(attempts, asked, coming, store)) is not None:
+    while store and coming < plan.steps and (tries := _stored(attempts, asked, coming, store)) is not None:
+        await _make_up(tries, coming, scorer(coming), store)
         coming += 1
-        yield _yielded(stored, plan.size, {"episodes_stored": sum(map(len, stored[0]))})
+        yield _yielded(tries, plan.size, {"episodes_stored": sum(map(len, tries))})
     flying: deque[Flight] = deque()
     try:
         for step in range(coming, plan.steps):
@@ -122,13 +130,24 @@ async def _batches(
         await _cancel(flying)
 
 
-def _stored(attempts: Attempts, asked: Callable[[int], list[Task]], step: int, store: Store) -> Found | None:
+def _stored(attempts: Attempts, asked: Callable[[int], list[Task]], step: int, store: Store) -> Tries | None:
     """What the store has of a step that this run has made before, or None. One whose attempts were all overtaken left nothing,
     and is told by the next: that one was whole by then."""
-    stored, after = attempts.kept(step, asked(step), store), step + 1
-    if any(stored[0]) or (after < attempts.plan.steps and any(attempts.kept(after, asked(after), store)[0])):
-        return stored
+    tries, after = attempts.stored(step, asked(step), store), step + 1
+    if any(tries) or (after < attempts.plan.steps and any(attempts.stored(after, asked(after), store))):
+        return tries
     return None
+
+
+async def _make_up(tries: Tries, step: int, scorer: AnyScorer, store: Store) -> None:
+    """Score a stored step of which nothing was scored: that ended the run, so nobody has learned from it."""
+    attempts = _flat(tries)
+    if not attempts or any(each.scores for each in attempts):
+        return
+    for part in [*tries, *(each.branches for each in attempts)]:
+        await judge(part, scorer)
+    _refuse_unscored(attempts, step)
+    store.score(_opinions(_with_branches(attempts), scorer))
 
 
 def step_tasks(tasks: Sequence[Task], groups: int, rank: Rank, step: int) -> list[Task]:
@@ -149,46 +168,70 @@ async def _land(flying: Sequence[Flight], max_lag: int) -> None:
     """Wait for all attempts of the first flight, or until as many whole flights as the budget allows wait behind it: then
     everything but its last attempts stands still, and they are overtaken."""
     first, *behind = flying
-    others = [attempt for flight in behind for attempt in flight.attempts]
-    if not first.attempts:
+    others = [task for flight in behind for task in flight.tasks]
+    if not first.tasks:
         return
-    whole = asyncio.ensure_future(asyncio.wait(first.attempts))
+    whole = asyncio.ensure_future(asyncio.wait(first.tasks))
     rest = asyncio.ensure_future(asyncio.wait(others)) if max_lag and len(behind) == max_lag and others else whole
     try:
         await asyncio.wait({whole, rest}, return_when=asyncio.FIRST_COMPLETED)
     finally:
         whole.cancel()
         rest.cancel()
-    if not all(attempt.done() for attempt in first.attempts):
+    if not all(task.done() for task in first.tasks):
         first.overtake()
-        await asyncio.wait(first.attempts)
+        await asyncio.wait(first.tasks)
 
 
-def _landed(flight: Flight, size: int, store: Store | None):
-    """A flight's groups, kept in the store, with its numbers."""
-    found = flight.landed()
+def _landed(flight: Flight, size: int, store: Store | None) -> tuple[list[Group], Scores]:
+    """A flight's groups, kept in the store, with its numbers. What could not be scored is kept, too."""
+    tries = flight.landed()
     numbers = {"episodes_rerun": flight.reruns, "episodes_overtaken": flight.overtaken}
     seconds = asyncio.get_running_loop().time() - flight.began
-    made = _yielded(found, size, numbers | {"rollout_seconds": seconds})  # refuses a reward that is none, before it is kept
+    batch = _yielded(tries, size, numbers | {"rollout_seconds": seconds})  # refuses a score's name before anything is kept
     if store:
-        every = [scored for parts in found for part in parts for scored in part]
-        episodes, scores = [episode for episode, _ in every], [scores for _, scores in every]
-        store.write(episodes, opinions(episodes, scores, flight.scorer))
-    return made
+        every = _with_branches(_flat(tries))
+        store.write([each.episode for each in every], _opinions(every, flight.scorer))
+    _refuse_unscored(_flat(tries), flight.step)
+    return batch
 
 
-def _yielded(found: Found, size: int, numbers: dict[str, float]):
+def _yielded(tries: Tries, size: int, numbers: dict[str, float]) -> tuple[list[Group], Scores]:
     """Groups in the order of tasks, each with those of its branches behind it (so that ranks in their order have the order of
-    one process), and the means; what was asked for and did not come is counted as lost."""
-    tried, branched = found
-    if taken := sorted({name for part in tried for _, given in part for name in given} & _OURS):
+    one process), and the means; what was asked for and did not come is counted as lost, what stands in no group as unscored."""
+    attempts = _flat(tries)
+    if taken := sorted({name for each in attempts for name in each.scores} & _OURS):
         raise _taken(taken)
-    left = {part[0][0].parent: part for part in branched}
-    parts = [each for part in tried if part for each in (part, *(left[e.id] for e, _ in part if e.id in left))]
-    groups = [Group(p[0][0].task.id, [e for e, _ in p], [s["reward"] for _, s in p]) for p in parts]
-    scores = [_calls(episode) | found for part in tried for episode, found in part]
-    lost = len(tried) * size - len(scores) - numbers.get("episodes_overtaken", 0)
-    return groups, apart(means(scores), {**numbers, "episodes_lost": lost})
+    parts = [each for part in tries for each in (part, *(attempt.branches for attempt in part))]
+    groups = [group for part in parts if (group := _group(part))]
+    lost = len(tries) * size - len(attempts) - numbers.get("episodes_overtaken", 0)
+    unscored = sum(not each.scores for each in attempts)
+    scores = [_calls(each.episode) | each.scores for each in attempts]
+    return groups, apart(means(scores), {**numbers, "episodes_lost": lost, "episodes_unscored": unscored})
+
+
+def _group(part: Sequence[Attempt]) -> Group | None:
+    """Those that were scored, as each other's baseline."""
+    scored = [each for each in part if each.scores]
+    if not scored:
+        return None
+    return Group(scored[0].episode.task.id, [each.episode for each in scored], [each.scores["reward"] for each in scored])
+
+
+def _flat(tries: Tries) -> list[Attempt]:
+    return [attempt for part in tries for attempt in part]
+
+
+def _with_branches(attempts: Sequence[Attempt]) -> list[Attempt]:
+    return [*attempts, *(branch for attempt in attempts for branch in attempt.branches)]
+
+
+def _opinions(attempts: Sequence[Attempt], scorer: AnyScorer) -> list[Score]:
+    return opinions([each.episode for each in attempts], [each.scores for each in attempts], scorer)
+
+
+def _refuse_unscored(attempts: Sequence[Attempt], step: int) -> None:
+    refuse_unscored([each.episode for each in attempts], [each.verdict for each in attempts], f"step {step}")
 
 
 def _calls(episode: Episode) -> dict[str, float]:
@@ -210,10 +253,10 @@ def _taken(names: Iterable[str]) -> InputError:
 
 async def _cancel(flying: Sequence[Flight]) -> None:
     """Nothing goes on behind the back of who left the loop."""
-    attempts = [attempt for flight in flying for attempt in flight.attempts]
-    for attempt in attempts:
-        attempt.cancel()
-    await asyncio.gather(*attempts, return_exceptions=True)
+    tasks = [task for flight in flying for task in flight.tasks]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def means(scores: Sequence[dict[str, float]], weights: Sequence[int] = ()) -> dict[str, float]:

@@ -52,7 +52,8 @@ def measure(
     def attempt(harness: Harness, stage: str) -> tuple[Result, list[Episode]]:
         watch.stage(stage, len(questions) * rollouts)
         how = {"sampling": sampling, "samples": rollouts, "seed": seed, "progress": watch.advance}
-        result, episodes = asyncio.run(evaluate(harness, questions, engine, judge, **how))
+        result, attempts = asyncio.run(evaluate(harness, questions, engine, judge, **how))
+        episodes = [episode for episode, _ in attempts]
         refuse_gaps(episodes)
         return result, episodes
 

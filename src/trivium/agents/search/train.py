@@ -24,7 +24,7 @@ from trivium.loops.run import read_json, write_json
 from trivium.loops.track import TensorBoard, require
 from trivium.nn import Network
 from trivium.policy import Policy
-from trivium.reward import opinions, score
+from trivium.reward import opinions
 from trivium.trace import Sampling, Store, Task
 from trivium.train import SFT, AdamW, Checkpoints, Learner
 from trivium.viewer.table import METRICS
@@ -204,23 +204,23 @@ class _Line:
         policy = policy or (self._engine(model) if model else self.engine)
         sampling = Sampling(temperature=0.0, max_tokens=self.parts.window.reply) if greedy else self.parts.sampling
         self.watcher.stage(f"evaluate {name}", len(self.rank.share(self.parts.heldout_tasks)))
-        result, episodes = await self._attempt(self.parts.heldout_tasks, policy, sampling, f"eval/{name}", True)
-        scores = await score(episodes, judge := self.parts.judge)
-        self.store.write(episodes, opinions(episodes, scores, judge))
+        result, attempts = await self._attempt(self.parts.heldout_tasks, policy, sampling, f"eval/{name}", True)
+        episodes, scores = [episode for episode, _ in attempts], [scores for _, scores in attempts]
+        self.store.write(episodes, opinions(episodes, scores, self.parts.judge))
         if self.rank.first:
             write_json(path, asdict(result))
         self.rank.barrier()
 
     async def _attempt(self, tasks: Sequence[Task], policy: Policy, sampling: Sampling, prefix: str, shown: bool = False):
-        """This rank's share, attempted; every rank gets the whole result, and its own episodes."""
+        """This rank's share, attempted; every rank gets the whole result, and its own episodes with their scores."""
         mine, harness = self.rank.share(tasks), self.parts.harness
-        part, episodes = await evaluate(
+        part, attempts = await evaluate(
             harness, mine, policy, self.parts.judge, sampling=sampling, seed=self.recipe.seed + 1, prefix=prefix,
             at_once=self.engine.slots, progress=self.watcher.advance if shown else None,
         )  # fmt: skip
-        refuse_gaps(episodes)
+        refuse_gaps([episode for episode, _ in attempts])
         self.engine.clear()  # what comes next begins as it would in a resumed run
-        return Result.merge(self.rank.gather(part)), episodes
+        return Result.merge(self.rank.gather(part)), attempts
 
     def _engine(self, model: str | Path) -> Engine:
         parts, network = self.parts, Network.load(model, device=self.recipe.device)

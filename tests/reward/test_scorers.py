@@ -1,0 +1,114 @@
+"""The seams of reward: verdicts, comparisons and what is composed of both, with numbers worked out by hand."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import pytest
+
+from trivium.errors import InputError
+from trivium.reward import GroupScorer, compose, opinions, patience, score, verdicts
+from trivium.trace import Episode, Task
+
+TASK = Task("t", "?")
+EPISODES = [Episode(f"t/{number}", TASK, number) for number in range(3)]
+
+
+class Ranking:
+    """2, 1, 0: the first attempt is the best."""
+
+    async def compare(self, episodes):
+        return [{"reward": float(len(episodes) - 1 - place)} for place in range(len(episodes))]
+
+
+async def brief(episode):
+    if episode.sample == 2:
+        raise ValueError("too long to tell")
+    return {"reward": 0.5, "words": float(episode.sample)}
+
+
+def test_one_that_fails_is_an_error_beside_the_others_scores():
+    first, second, third = asyncio.run(verdicts(EPISODES, brief))
+    assert (first, second) == ({"reward": 0.5, "words": 0.0}, {"reward": 0.5, "words": 1.0})
+    assert isinstance(third, ValueError)
+    with pytest.raises(ValueError, match="too long"):
+        asyncio.run(score(EPISODES, brief))
+    assert asyncio.run(verdicts([], brief)) == []
+
+
+def test_a_reward_of_parts_is_their_weighted_sum():
+    async def main():
+        plain = compose(brief=(2.0, brief), again=(0.1, brief))
+        mixed = compose(rank=(0.25, Ranking()), brief=(2.0, brief))
+        return await verdicts(EPISODES[:2], plain), await verdicts(EPISODES, mixed), mixed
+
+    (first, _), (one, two, three), mixed = asyncio.run(main())
+    assert first["reward"] == pytest.approx(2 * 0.5 + 0.1 * 0.5) and first["again/words"] == 0.0
+    assert isinstance(mixed, GroupScorer)
+    assert one == {"reward": 0.25 * 2 + 2 * 0.5, "rank/reward": 2.0, "brief/reward": 0.5, "brief/words": 0.0}
+    assert two["reward"] == 0.25 * 1 + 2 * 0.5
+    assert isinstance(three, ValueError), "what one part leaves unscored is unscored"
+
+
+def test_a_part_without_a_reward_is_named():
+    async def judge(episode):
+        return {"score": 1.0}
+
+    (verdict,) = asyncio.run(verdicts(EPISODES[:1], compose(outcome=(1.0, judge))))
+    assert str(verdict) == "the scorer judge gives no reward, only score"
+
+
+@pytest.mark.parametrize("parts", [{}, {"a": 1.0}, {"a": (1.0,)}, {"a": (1.0, "judge")}], ids=str)
+def test_parts_are_weights_and_scorers(parts):
+    with pytest.raises(InputError, match="each a weight and a scorer"):
+        compose(**parts)
+
+
+@pytest.mark.parametrize("answer", [None, {}, "12", [{"reward": 1.0}], [{"reward": 1.0}] * 4], ids=str)
+def test_a_comparison_gives_scores_of_each(answer):
+    class Odd:
+        async def compare(self, episodes):
+            return answer
+
+    found = asyncio.run(verdicts(EPISODES, Odd()))
+    assert len(found) == 3 and all("compares 3 episodes and gives" in str(each) for each in found)
+
+
+def test_a_comparison_may_leave_one_out():
+    class Picky:
+        async def compare(self, episodes):
+            return [{"reward": 1.0}, ValueError("blank"), {"grade": 2.0}]
+
+    one, two, three = asyncio.run(verdicts(EPISODES, Picky(), need="reward"))
+    assert one == {"reward": 1.0} and str(two) == "blank" and "no reward, only grade" in str(three)
+
+
+def test_patience_has_its_limits():
+    for seconds, retries in ((0, 0), (-1, 0), (math.nan, 0), (1, -1)):
+        with pytest.raises(InputError, match="more than 0 seconds and at least 0 retries"):
+            patience(seconds, retries)
+
+
+def test_a_group_scorers_own_patience_holds():
+    class Slow:
+        seconds, retries = 0.01, 0
+
+        async def compare(self, episodes):
+            await asyncio.sleep(10)
+
+    found = asyncio.run(verdicts(EPISODES, Slow()))
+    assert [str(each) for each in found] == ["the scorer Slow took longer than 0.01 s"] * 3
+
+
+def test_a_scorers_own_time_out_is_no_deadline_of_ours():
+    async def judge(episode):
+        raise TimeoutError("its server's")
+
+    (verdict,) = asyncio.run(verdicts(EPISODES[:1], judge))
+    assert isinstance(verdict, TimeoutError) and str(verdict) == "its server's"
+
+
+def test_the_store_keeps_no_opinion_of_the_unscored():
+    found = opinions(EPISODES[:2], [{"reward": 1.0}, {}], brief)
+    assert [(each.episode, each.name, each.scorer) for each in found] == [("t/0", "reward", "brief")]
