@@ -21,8 +21,13 @@ SECONDS = 600.0
 PAUSES = (1.0, 10.0, 60.0)
 """Seconds before a scorer that failed is called again; a longer row of retries goes on with the last."""
 
-Scorer = Callable[[Episode], Awaitable[Mapping[str, float]]]
-"""Named scores of one episode. The one called `reward` is what training maximises; the others are its visible parts."""
+
+class Scorer(Protocol):
+    """Says what one episode was worth: any async function of an episode."""
+
+    def __call__(self, episode: Episode, /) -> Awaitable[Mapping[str, float]]:
+        """Named scores. The one called `reward` is what training maximises; the others are its visible parts."""
+        ...
 
 
 @runtime_checkable

@@ -32,7 +32,7 @@ def compose(**parts: tuple[float, AnyScorer]) -> AnyScorer:
             raise verdict
         return verdict
 
-    scorer.version = of_parts  # ty: ignore[unresolved-attribute] a function may have any
+    scorer.version = of_parts  # ty: ignore[missing-attribute] a function may have any
     return patience(math.inf)(scorer)
 
 
