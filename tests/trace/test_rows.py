@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -26,6 +28,35 @@ def segment(*requests: Sampling | None, kept: float = 1.0) -> Segment:
     return whole
 
 
+def test_a_row_is_its_segment_in_arrays():
+    first, second = segment(None), Segment([5, 6], [math.nan, -3.0], [1.0, 1.0], [Span(0, 1, "prompt"), Span(1, 2, "sampled")])
+    second.versions = [Stretch(1, 2, 8)]
+    silent = Segment([5], [math.nan], [1.0], [Span(0, 1, "prompt")])
+    whole = Episode("e", Task("t", "?"), threads=[Thread("0", "other"), Thread("1", "agent", [silent, first, second])])
+    row, last = rows(whole, {"agent"})
+    assert (row.episode, row.thread, row.segment, last.segment, row.trained) == ("e", "1", 1, 2, 2)
+    assert row.tokens.tolist() == [1, 2, 3, 10, 10, 9] and row.tokens.dtype == np.int32
+    assert row.mask.tolist() == [False] * 3 + [True] * 2 + [False] and row.mask.dtype == bool
+    assert row.versions.tolist() == [-1, -1, -1, 0, 0, -1] and row.versions.dtype == np.int32
+    assert row.logprobs[3:5].tolist() == [-1.0, -2.0] and row.logprobs.dtype == np.float32
+    assert np.isnan(row.logprobs).tolist() == [True] * 3 + [False] * 2 + [True]
+    assert last.versions.tolist() == [-1, 8] and last.logprobs[1] == -3.0
+
+
+def test_a_segment_grows_by_what_is_appended_and_spoken():
+    whole = Segment()
+    assert whole.append([1, 2], "chunk", "#1") == Span(0, 2, "chunk", "#1")
+    assert whole.append([], "message") == Span(2, 2, "message")  # of which it keeps no span
+    assert whole.speak([3], [-1.0], [5]) == Span(2, 3, "sampled")
+    whole.speak([4], [], [6], [0.5])
+    assert whole.spans == [Span(0, 2, "chunk", "#1"), Span(2, 3, "sampled"), Span(3, 4, "sampled")]
+    assert whole.kept == [1.0, 1.0, 1.0, 0.5] and whole.logprobs[2] == -1.0 and math.isnan(whole.logprobs[3])
+    with pytest.raises(LawError, match="2 tokens with 1 logprobs"):
+        whole.speak([5, 6], [-1.0], [7, 7])
+    with pytest.raises(LawError, match="1 tokens with 1 logprobs and 2 kept masses"):
+        whole.speak([5], [-1.0], [7], [1.0, 1.0])
+
+
 def test_requests_of_several_temperatures_are_rows_of_their_own():
     whole = segment(WARM, COLD, None, Sampling(temperature=0.5, top_k=3))
     (warm, cold) = rows(episode(whole), {"agent"})
@@ -34,7 +65,7 @@ def test_requests_of_several_temperatures_are_rows_of_their_own():
     assert warm.versions[warm.mask].tolist() == [0, 0, 2, 2]
     assert not (warm.mask & cold.mask).any() and np.array_equal(warm.tokens, cold.tokens)
     assert whole.overrides == [Override(6, 8, COLD), Override(12, 14, Sampling(temperature=0.5, top_k=3))]
-    assert [whole.sampling_at(place).temperature for place in (3, 6, 7, 9)] == [1.0, 0.5, 0.5, 1.0]
+    assert [whole.sampling_at(place).temperature for place in (3, 5, 6, 7, 8, 9)] == [1.0, 1.0, 0.5, 0.5, 1.0, 1.0]
     assert whole.sampling_at(13).top_k == 3
 
 

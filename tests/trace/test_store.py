@@ -187,6 +187,21 @@ def test_a_score_has_its_time_and_version(tmp_path):
     assert rows(tmp_path / "store.db", "SELECT name FROM scores WHERE time < 100") == [("human",)]
 
 
+def test_own_scores_are_of_the_first_scorer_and_its_version(tmp_path):
+    """A resumed run learns from these: neither from a mended scorer's nor from somebody else's, whoever came second."""
+    store = Store(tmp_path / "store.db")
+    first = [
+        Score("e/0", "reward", 0.5, "x", "beta=4"),
+        Score("e/0", "part", 9.0, "x", thread="1"),
+        Score("e/0", "f1", 0.6, "x", "beta=4"),
+    ]
+    store.write([episode("e/0")], [*first, Score("e/0", "tone", 0.1, "y", "beta=4"), Score("e/0", "more", 0.2, "x", "beta=3")])
+    assert store.own_scores("e/0") == {"reward": 0.5, "f1": 0.6} and store.own_scores("e/1") == {}
+    store.write([episode("e/1")], [Score("e/1", "reward", 0.5, "x", "2"), Score("e/1", "f1", 0.5, "y", "2")])
+    store.write([episode("e/2")], [Score("e/2", "reward", 0.5, "x", "2"), Score("e/2", "f1", 0.5, "x", "1")])
+    assert store.own_scores("e/1") == store.own_scores("e/2") == {"reward": 0.5}
+
+
 def test_numbers_are_not_given_twice(tmp_path):
     """Whoever keeps the last number sees what comes next, also when somebody's episodes were deleted meanwhile."""
     store = Store(tmp_path / "store.db")
@@ -196,6 +211,7 @@ def test_numbers_are_not_given_twice(tmp_path):
         file.execute("DELETE FROM episodes WHERE account = 'ann'")
     store.write([episode("e/2")])
     assert [each.id for _, each in store.tail(after=last)] == ["e/2"]
+    assert [seq for seq, _ in store.tail()] == [1, 3]
 
 
 # -- older and newer files
@@ -309,6 +325,14 @@ def test_what_a_killed_writer_left_is_not_passed_over(shelf):
     with locked(shelf / "left"), pytest.raises(InputError, match=r"store\.db-wal holds its newest episodes: copy both"):
         Store(shelf / "left" / "store.db", readonly=True)
     assert len(Store(shelf / "left" / "store.db", readonly=True).tail()) == 1
+
+
+@pytest.mark.parametrize("readonly", [False, True])
+def test_a_writer_is_waited_for_half_a_minute(tmp_path, readonly):
+    new_store(tmp_path / "store.db")
+    with Store(tmp_path / "store.db", readonly)._engine.connect() as connection:
+        assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 30_000
+        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
 
 
 def test_only_a_store_is_read(tmp_path):

@@ -120,7 +120,7 @@ class Segment:
 
     def _extend(self, tokens, logprobs, kept, kind: Kind, ref: str) -> Span:
         if not len(tokens) == len(logprobs) == len(kept):
-            raise LawError(f"a segment got {len(tokens)} tokens with {len(logprobs)} logprobs")
+            raise LawError(f"a segment got {len(tokens)} tokens with {len(logprobs)} logprobs and {len(kept)} kept masses")
         span = Span(len(self.tokens), len(self.tokens) + len(tokens), kind, ref)
         self.tokens.extend(tokens)
         self.logprobs.extend(logprobs)
