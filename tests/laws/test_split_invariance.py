@@ -19,7 +19,9 @@ from trivium.train import CISPO, GRPO, GSPO, TABLE, Algorithm, Batch, DrGRPO, Gr
 from trivium.train.batch import lessons
 
 NETWORK = network()
-BATCH = Batch(groups())
+BATCH = Batch(groups(count=4))
+BATCH.groups[2] = dataclasses.replace(BATCH.groups[2], baseline=1.25)  # somebody's own, in place of the group's
+BATCH.groups[3] = dataclasses.replace(BATCH.groups[3], rewards=[0.5] * 3)  # dropped, counted or regularised
 EPISODES = [episode for group in BATCH.groups for episode in group.episodes]
 record(NETWORK, EPISODES, noise=0.4)
 ROWS = [*TABLE, GRPO(kl=0.01)]
@@ -48,13 +50,13 @@ def same(ours, theirs) -> None:
 @pytest.mark.parametrize("algorithm", ROWS, ids=lambda row: f"{row.name}{'+ref' if row.reference else ''}")
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
-    cuts=st.lists(st.lists(st.integers(1, 30), max_size=5), min_size=9, max_size=9),
+    cuts=st.lists(st.lists(st.integers(1, 30), max_size=5), min_size=12, max_size=12),
     micro_tokens=st.sampled_from([1, 17, 40, 10_000]),
     substeps=st.sampled_from([1, 2, 4]),
 )
 def test_segments_rows_and_micro_batches(algorithm, cuts, micro_tokens, substeps):
     fresh = iter([recut(episode, cut) for episode, cut in zip(EPISODES, cuts, strict=True)])
-    cut = Batch([Group(g.task_id, [next(fresh) for _ in g.episodes], g.rewards) for g in BATCH.groups])
+    cut = Batch([dataclasses.replace(g, episodes=[next(fresh) for _ in g.episodes]) for g in BATCH.groups])
     ours = gradients(learner(NETWORK, algorithm, substeps=substeps, micro_tokens=micro_tokens), cut)
     same(whole(algorithm, substeps), ours)
 
@@ -62,7 +64,7 @@ def test_segments_rows_and_micro_batches(algorithm, cuts, micro_tokens, substeps
 @pytest.mark.parametrize("algorithm", [GRPO(), DrGRPO(), GSPO()], ids=lambda row: row.name)
 def test_the_test_would_notice_rows_taken_for_sequences(algorithm, monkeypatch):
     """What peers do, an episode's rows as sequences of their own, is far outside the tolerance."""
-    cut = Batch([Group(g.task_id, [recut(e, [7, 9, 12]) for e in g.episodes], g.rewards) for g in BATCH.groups])
+    cut = Batch([dataclasses.replace(g, episodes=[recut(e, [7, 9, 12]) for e in g.episodes]) for g in BATCH.groups])
     monkeypatch.setattr("trivium.train.learner.lessons", by_rows)
     with pytest.raises(AssertionError):
         same(whole(algorithm, 1), gradients(learner(NETWORK, algorithm), cut))
@@ -77,11 +79,11 @@ def test_a_group_without_signal_changes_nothing_but_its_count():
     dull = Group("dull", BATCH.groups[0].episodes, [0.5, 0.5, 0.5])
     ours = gradients(learner(NETWORK, CISPO()), Batch([dull, *BATCH.groups]))
     same(whole(CISPO(), 1), ours)
-    assert ours[1]["groups_dropped"] == 1 and ours[1]["groups"] == 4
+    assert ours[1]["groups_dropped"] == 2 and ours[1]["groups"] == 5
 
 
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(cuts=st.lists(st.lists(st.integers(1, 30), max_size=5), min_size=9, max_size=9), micro_tokens=st.sampled_from([1, 40]))
+@given(cuts=st.lists(st.lists(st.integers(1, 30), max_size=5), min_size=12, max_size=12), micro_tokens=st.sampled_from([1, 40]))
 def test_requests_of_several_temperatures(cuts, micro_tokens):
     """Rows of their own, since a row has one temperature, and still one episode to every normaliser."""
     mixed, cut = [copy.deepcopy(EPISODES) for _ in range(2)]
@@ -89,8 +91,8 @@ def test_requests_of_several_temperatures(cuts, micro_tokens):
         (segment,) = episode.agent.segments
         segment.overrides = [Override(s.start, s.stop, Sampling(0.5 + n)) for n, s in enumerate(segment.sampled()[:2])]
     fresh, recuts = iter(mixed), iter([recut(*each) for each in zip(cut, cuts, strict=True)])
-    whole = Batch([Group(g.task_id, [next(fresh) for _ in g.episodes], g.rewards) for g in BATCH.groups])
-    parts = Batch([Group(g.task_id, [next(recuts) for _ in g.episodes], g.rewards) for g in BATCH.groups])
+    whole = Batch([dataclasses.replace(g, episodes=[next(fresh) for _ in g.episodes]) for g in BATCH.groups])
+    parts = Batch([dataclasses.replace(g, episodes=[next(recuts) for _ in g.episodes]) for g in BATCH.groups])
     ours = gradients(learner(NETWORK, GRPO(), micro_tokens=10_000), whole)
     same(ours, gradients(learner(NETWORK, GRPO(), micro_tokens=micro_tokens), parts))
     with pytest.raises(AssertionError):

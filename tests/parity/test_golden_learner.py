@@ -96,6 +96,6 @@ def test_what_normalisers_count():
     part = [Lesson(one.episode, number // 2, one.advantage, one.rows) for number, one in enumerate(found)]
     made = counts(part)
     assert made.length.tolist() == [4, 2, 3, 1] and made.group_length.tolist() == [6, 6, 4, 4]
-    assert (made.episodes, made.groups, made.tokens) == (4, 2, 10) and local(part).tolist() == [4, 2, 10]
+    assert (made.episodes, made.groups, made.tokens) == (4, 2, 10) and local(part).tolist() == [4, 2, 10, 4]
     assert Kimi().normaliser(made).tolist() == pytest.approx([1 / 12, 1 / 12, 1 / 8, 1 / 8])
     assert GRPO().normaliser(made).tolist() == pytest.approx([1 / 16, 1 / 8, 1 / 12, 1 / 4])

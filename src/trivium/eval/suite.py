@@ -82,7 +82,7 @@ def refuse_twins(tasks: Sequence[Task]) -> None:
         raise InputError(f"{len(twins)} tasks share their id with another, {twins[0]} first: every question needs its own")
 
 
-Scored = tuple[Episode, dict[str, float]]
+ScoredEpisode = tuple[Episode, dict[str, float]]
 """An attempt and its scores; no scores where it is unscored."""
 
 
@@ -98,7 +98,7 @@ async def evaluate(
     prefix: str = "eval",
     at_once: int = 64,
     progress: Callable[[int], None] | None = None,
-) -> tuple[Result, list[Scored]]:
+) -> tuple[Result, list[ScoredEpisode]]:
     """Attempt every task `samples` times and score it: the result, and every attempt with its scores, task by task.
 
     A task's scores are means over its attempts, those in which the policy could not speak to the end among them

@@ -26,13 +26,13 @@ AGAIN = (1.0, 10.0, 60.0)
 
 
 @dataclass(slots=True)
-class Attempt:
+class Outcome:
     """What came of one attempt: its episode, with its scores or the error that left it unscored, and the branches of its last
     turn."""
 
     episode: Episode
     verdict: Verdict = field(default_factory=dict)
-    branches: list[Attempt] = field(default_factory=list)
+    branches: list[Outcome] = field(default_factory=list)
 
     @property
     def scores(self) -> dict[str, float]:
@@ -40,7 +40,7 @@ class Attempt:
         return {} if isinstance(self.verdict, Exception) else self.verdict
 
 
-Tries = list[list[Attempt]]
+Tries = list[list[Outcome]]
 """The attempts of a step, task by task."""
 
 
@@ -51,7 +51,7 @@ class Flight:
     step: int
     scorer: AnyScorer
     began: float
-    attempts: list[list[asyncio.Task[Attempt | None]]] = field(default_factory=list)
+    attempts: list[list[asyncio.Task[Outcome | None]]] = field(default_factory=list)
     comparisons: list[asyncio.Task[None]] = field(default_factory=list)
     reruns: int = 0
     silence: str = ""  # why a policy could not speak
@@ -155,8 +155,8 @@ class Attempts:
         for episode in sorted(stored.values(), key=lambda episode: episode.sample):
             branches[episode.parent].append(episode)
 
-        def attempt(episode: Episode) -> Attempt:
-            return Attempt(episode, store.own_scores(episode.id), [attempt(branch) for branch in branches[episode.id]])
+        def attempt(episode: Episode) -> Outcome:
+            return Outcome(episode, store.own_scores(episode.id), [attempt(branch) for branch in branches[episode.id]])
 
         return [[attempt(episode) for episode in part if episode] for part in parts]
 
@@ -176,7 +176,7 @@ class Attempts:
     def _stream(self, step: int) -> int:
         return (self.plan.seed * 1_000_003 + step) % 2**63  # a store's number
 
-    async def _attempt(self, flight: Flight, task: Task, sample: int) -> Attempt | None:
+    async def _attempt(self, flight: Flight, task: Task, sample: int) -> Outcome | None:
         """The attempt, and its branches; None where the policy could not speak. A group scorer scores it later, beside the
         others at its task."""
         last: deque[Snapshot] = deque(maxlen=1)
@@ -184,14 +184,14 @@ class Attempts:
             episode = await self._persist(flight, task, sample, last)
         if episode is None:
             return None
-        attempt = Attempt(episode)
+        attempt = Outcome(episode)
         if not isinstance(flight.scorer, GroupScorer):
             await judge([attempt], flight.scorer)
         if self.plan.branches and episode.agent.stop and episode.agent.stop.reason == "finished":
             attempt.branches = await self._branches(flight, episode, last[0], sample)
         return attempt
 
-    async def _branches(self, flight: Flight, episode: Episode, snapshot: Snapshot, sample: int) -> list[Attempt]:
+    async def _branches(self, flight: Flight, episode: Episode, snapshot: Snapshot, sample: int) -> list[Outcome]:
         """The last turn of an attempt some times more, scored; without those in which the policy could not speak in time."""
         numbers = range(self.plan.branches * sample, self.plan.branches * (sample + 1))
         calls = [self._branch(flight, episode, snapshot, self.plan.size + number) for number in numbers]
@@ -200,7 +200,7 @@ class Attempts:
             if isinstance(branch, BaseException):
                 raise branch
             if branch:
-                branches.append(Attempt(branch))
+                branches.append(Outcome(branch))
         await judge(branches, flight.scorer)
         return branches
 
@@ -216,7 +216,7 @@ class Attempts:
                 return None
         return None if silence(branch) else branch
 
-    async def _compare(self, part: Sequence[asyncio.Task[Attempt | None]], scorer: AnyScorer) -> None:
+    async def _compare(self, part: Sequence[asyncio.Task[Outcome | None]], scorer: AnyScorer) -> None:
         """The comparison of a task's attempts, once all of them have ended. Those that broke are heard of elsewhere."""
         await asyncio.wait(part)
         results = [each.result() for each in part if not each.cancelled() and not each.exception()]
@@ -248,7 +248,7 @@ class Attempts:
             return None
 
 
-async def judge(attempts: Sequence[Attempt], scorer: AnyScorer) -> None:
+async def judge(attempts: Sequence[Outcome], scorer: AnyScorer) -> None:
     """Score attempts of one task: a group scorer compares them with each other."""
     found = await verdicts([attempt.episode for attempt in attempts], scorer, need="reward")
     for attempt, verdict in zip(attempts, found, strict=True):

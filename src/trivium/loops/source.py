@@ -13,7 +13,7 @@ import numpy as np
 from trivium.errors import InputError
 from trivium.fleet import Rank
 from trivium.harness import Harness
-from trivium.loops.attempts import Attempt, Attempts, Flight, Slots, Tries, judge
+from trivium.loops.attempts import Attempts, Flight, Outcome, Slots, Tries, judge
 from trivium.loops.plan import Pace, Plan
 from trivium.policy import Policy
 from trivium.reward import AnyScorer, opinions, refuse_unscored
@@ -210,7 +210,7 @@ def _yielded(tries: Tries, size: int, numbers: dict[str, float]) -> tuple[list[G
     return groups, apart(means(scores), {**numbers, "episodes_lost": lost, "episodes_unscored": unscored})
 
 
-def _group(part: Sequence[Attempt]) -> Group | None:
+def _group(part: Sequence[Outcome]) -> Group | None:
     """Those that were scored, as each other's baseline."""
     scored = [each for each in part if each.scores]
     if not scored:
@@ -218,19 +218,19 @@ def _group(part: Sequence[Attempt]) -> Group | None:
     return Group(scored[0].episode.task.id, [each.episode for each in scored], [each.scores["reward"] for each in scored])
 
 
-def _flat(tries: Tries) -> list[Attempt]:
+def _flat(tries: Tries) -> list[Outcome]:
     return [attempt for part in tries for attempt in part]
 
 
-def _with_branches(attempts: Sequence[Attempt]) -> list[Attempt]:
+def _with_branches(attempts: Sequence[Outcome]) -> list[Outcome]:
     return [*attempts, *(branch for attempt in attempts for branch in attempt.branches)]
 
 
-def _opinions(attempts: Sequence[Attempt], scorer: AnyScorer) -> list[Score]:
+def _opinions(attempts: Sequence[Outcome], scorer: AnyScorer) -> list[Score]:
     return opinions([each.episode for each in attempts], [each.scores for each in attempts], scorer)
 
 
-def _refuse_unscored(attempts: Sequence[Attempt], step: int) -> None:
+def _refuse_unscored(attempts: Sequence[Outcome], step: int) -> None:
     refuse_unscored([each.episode for each in attempts], [each.verdict for each in attempts], f"step {step}")
 
 

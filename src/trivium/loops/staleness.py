@@ -22,7 +22,7 @@ def fresh(groups: Sequence[Group], version: int, max_lag: int, policies: Collect
     An episode's age is its oldest token's: an advantage belongs to a whole episode, so its tokens are learned together or not
     at all. A token of a version above `version` is none of this learner's (a server that outlived a killed run speaks such),
     and its episode goes too. Those that stay are each other's baseline; of a group that lost some, a single one that is left
-    has none and goes as well.
+    has none and goes as well, unless one is stated.
     """
     kept = [_fresh(group, range(version - max_lag, version + 1), policies) for group in groups]
     return [group for group in kept if group.episodes], attempts_in(groups) - attempts_in(kept)
@@ -37,5 +37,6 @@ def _fresh(group: Group, known: range, policies: Collection[str]) -> Group:
     stay = [n for n, episode in enumerate(group.episodes) if all(v in known for v in versions(episode, policies))]
     if len(stay) == len(group.episodes):
         return group
-    stay = stay if len(stay) > 1 else []
-    return Group(group.task_id, [group.episodes[place] for place in stay], [group.rewards[place] for place in stay])
+    stay = stay if len(stay) > 1 or group.baseline is not None else []
+    episodes, rewards = [group.episodes[place] for place in stay], [group.rewards[place] for place in stay]
+    return Group(group.task_id, episodes, rewards, group.baseline)

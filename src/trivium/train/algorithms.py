@@ -13,9 +13,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
+
+from trivium.errors import LawError
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,9 @@ class Counts:
     tokens: int
 
 
+Equal = Literal["drop", "count", "learn"]
+"""What becomes of a group whose rewards are all equal: every advantage is 0, so nothing says which attempt was better."""
+
 Credit = Callable[[Tensor], Tensor]
 Loss = Callable[[Tokens], tuple[Tensor, Tensor]]
 Normaliser = Callable[[Counts], Tensor]
@@ -57,9 +63,10 @@ Normaliser = Callable[[Counts], Tensor]
 class Algorithm:
     """One row of the table.
 
-    `samples`: it needs recorded logprobs, and a group of equal rewards teaches it nothing. `sequence`, `reference`: the
-    loss reads that field of Tokens (a reference network must then be given to the learner). `rejects`: an episode of
-    advantage 0 is thrown away, and counts in no mean.
+    `samples`: it needs recorded logprobs, and compares attempts. `sequence`, `reference`: the loss reads that field of Tokens
+    (a reference network must then be given to the learner). `rejects`: an episode of advantage 0 is thrown away, and counts in
+    no mean. `equal`, of a group of equal rewards: "drop" it; "count" it in the normaliser, which is a mean over all that was
+    sampled; or "learn" from it what the loss says at advantage 0, which is its regulariser.
     """
 
     name: str
@@ -70,6 +77,7 @@ class Algorithm:
     sequence: bool = False
     reference: bool = False
     rejects: bool = False
+    equal: Equal = "drop"
 
 
 # The table -----------------------------------------------------------------------------------------------------------
@@ -82,42 +90,52 @@ def SFT() -> Algorithm:
 
 def GRPO(low: float = 0.2, high: float = 0.2, kl: float = 0.0) -> Algorithm:
     """Shao et al. 2024 (arXiv:2402.03300): over std, PPO clip, mean of episodes' token means; k3 KL unless kl is 0."""
-    return Algorithm("grpo", standardised(), with_k3(ppo(low, high), kl), sequence_mean, reference=kl != 0)
+    loss = with_k3(ppo(low, high), kl)
+    return Algorithm("grpo", standardised(), loss, sequence_mean, reference=kl != 0, equal=_regularised(kl))
 
 
 def DrGRPO(low: float = 0.2, high: float = 0.2, length: int = 1024) -> Algorithm:
     """Liu et al. 2025 (arXiv:2503.20783): centred only, token sums over a constant: no bias by length or ease."""
-    return Algorithm("dr_grpo", centred, ppo(low, high), constant(length))
+    return Algorithm("dr_grpo", centred, ppo(low, high), constant(length), equal="count")
 
 
 def Composer2(low: float = 0.2, high: float = 0.2, length: int = 1024, kl: float = 1e-3) -> Algorithm:
     """Dr.GRPO without std or length term, one epoch, k1 KL to a reference (reports.md 2.3). `kl` is not published."""
-    return Algorithm("composer2", centred, ppo(low, high, k1=kl), constant(length), reference=kl != 0)
+    loss = ppo(low, high, k1=kl)
+    return Algorithm("composer2", centred, loss, constant(length), reference=kl != 0, equal=_regularised(kl))
 
 
 def DAPO(low: float = 0.2, high: float = 0.28) -> Algorithm:
-    """Yu et al. 2025 (arXiv:2503.14476): clip-higher, mean over tokens. Its resampling and penalty are no losses."""
+    """Yu et al. 2025 (arXiv:2503.14476): clip-higher, mean over tokens; equal rewards dropped, as its dynamic sampling does.
+    That it samples others in their place, and its penalty on length, are no losses."""
     return Algorithm("dapo", standardised(), ppo(low, high), token_mean)
 
 
 def GSPO(low: float = 3e-4, high: float = 4e-4) -> Algorithm:
     """Zheng et al. 2025 (arXiv:2507.18071): the ratio of a whole sequence (its geometric mean) is clipped."""
-    return Algorithm("gspo", standardised(), gspo(low, high), sequence_mean, sequence=True)
+    return Algorithm("gspo", standardised(), gspo(low, high), sequence_mean, sequence=True, equal="count")
 
 
 def CISPO(low: float = 1.0, high: float = 4.0, eps: float = 1e-6) -> Algorithm:
-    """MiniMax-M1 Eq. 4-5 (arXiv:2506.13585), as in Context-1: over std + eps, ratio capped at 1 + high, token mean."""
+    """MiniMax-M1 Eq. 4-5 (arXiv:2506.13585), as in Context-1: over std + eps, ratio capped at 1 + high, token mean, groups of
+    equal rewards dropped (reports.md 3.4)."""
     return Algorithm("cispo", standardised(eps), cispo(low, high), token_mean)
 
 
 def Kimi(low: float = -math.log(2), high: float = math.log(2), tau: float = 1e-3) -> Algorithm:
     """Kimi K2.5 Eq. 1 (reports.md 1.6): centred; log-ratios outside [low, high] masked; tau * log-ratio squared."""
-    return Algorithm("kimi", centred, kimi(low, high, tau), group_mean)
+    return Algorithm("kimi", centred, kimi(low, high, tau), group_mean, equal=_regularised(tau))
 
 
-def RFT() -> Algorithm:
-    """Rejection sampling: the best of each group is imitated, the others are thrown away. What RL has to beat."""
-    return Algorithm("rft", best, imitate, token_mean, rejects=True)
+def RFT(above: float = 0.0) -> Algorithm:
+    """Rejection sampling: the best of each group is imitated where it earned more than `above`, all else is thrown away. What
+    RL has to beat. The reports name no threshold (reports.md 1.1); at 0 an attempt that failed is never imitated."""
+    return Algorithm("rft", best(above), imitate, token_mean, rejects=True)
+
+
+def _regularised(coefficient: float) -> Equal:
+    """A regulariser acts on every token that was sampled, however equal the rewards."""
+    return "learn" if coefficient else "count"
 
 
 # Credit: rewards [G] -> advantages [G] -------------------------------------------------------------------------------
@@ -127,9 +145,14 @@ def ones(rewards: Tensor) -> Tensor:
     return torch.ones_like(rewards)
 
 
-def best(rewards: Tensor) -> Tensor:
-    """1 for the best of a group, all of them where several are, 0 for the others."""
-    return (rewards == rewards.max()).to(rewards.dtype)
+def best(above: float) -> Credit:
+    """1 for the best of a group, all of them where several are, 0 for the others, and for all where none has more than
+    `above`."""
+
+    def credit(rewards: Tensor) -> Tensor:
+        return ((rewards == rewards.max()) & (rewards > above)).to(rewards.dtype)
+
+    return credit
 
 
 def centred(rewards: Tensor) -> Tensor:
@@ -171,7 +194,7 @@ def ppo(low: float, high: float, k1: float = 0.0) -> Loss:
     def loss(tokens: Tokens) -> tuple[Tensor, Tensor]:
         advantage = tokens.advantage
         if k1:
-            advantage = advantage - k1 * (tokens.new.detach() - tokens.reference)
+            advantage = advantage - k1 * (tokens.new.detach() - _given(tokens.reference))
         return clipped(log_ratio(tokens).exp(), advantage, low, high)
 
     return loss
@@ -187,7 +210,7 @@ def gspo(low: float, high: float) -> Loss:
     """s = exp(mean log rho of the episode); a token stands for it with sg(s) * exp(new - sg(new)); then PPO's clip."""
 
     def loss(tokens: Tokens) -> tuple[Tensor, Tensor]:
-        ratio = tokens.sequence.clamp(-20.0, 20.0).exp() * (tokens.new - tokens.new.detach()).exp()
+        ratio = _given(tokens.sequence).clamp(-20.0, 20.0).exp() * (tokens.new - tokens.new.detach()).exp()
         return clipped(ratio, tokens.advantage, low, high)
 
     return loss
@@ -223,10 +246,17 @@ def with_k3(loss: Loss, kl: float) -> Loss:
 
     def penalised(tokens: Tokens) -> tuple[Tensor, Tensor]:
         value, cut = loss(tokens)
-        gap = tokens.reference - tokens.new
+        gap = _given(tokens.reference) - tokens.new
         return value + kl * (gap.exp() - gap - 1), cut
 
     return penalised
+
+
+def _given(field: Tensor | None) -> Tensor:
+    """A field of Tokens that the row of the table asks for."""
+    if field is None:
+        raise LawError("a loss reads a field of Tokens that its algorithm does not ask for")
+    return field
 
 
 def _none(tokens: Tokens) -> Tensor:

@@ -31,17 +31,32 @@ EQUAL = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The episodes of one task that share a baseline, and what each was worth."""
+    """The episodes of one task that share a baseline, and what each was worth.
+
+    The baseline is the group's own, of `rewards`, unless the caller states one: what the task is worth on average, known from
+    elsewhere. With it a group of one teaches something, too (people ask a question once). The advantage is then reward -
+    `baseline` under every algorithm that compares, divided by nothing: one episode has no spread (AReaL turns normalisation
+    off for the same reason). RFT imitates the best only where it beats the baseline, too.
+    """
 
     task_id: str
     episodes: list[Episode]
     rewards: list[float]
+    baseline: float | None = None
 
     def __post_init__(self) -> None:
         if len(self.episodes) != len(self.rewards):
             raise InputError(f"group {self.task_id}: {len(self.episodes)} episodes, {len(self.rewards)} rewards")
         if not np.isfinite(self.rewards).all():
             raise InputError(f"group {self.task_id}: the rewards {self.rewards} are not all finite")
+        if self.baseline is not None and not np.isfinite(self.baseline):
+            raise InputError(f"group {self.task_id}: the baseline {self.baseline} is not finite")
+
+    @property
+    def differs(self) -> bool:
+        """Whether its rewards say which attempt was better: they differ, or one of them differs from the stated baseline."""
+        known = [*self.rewards] if self.baseline is None else [*self.rewards, self.baseline]
+        return bool(known) and bool(np.ptp(known) >= EQUAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +78,14 @@ class Batch:
 @dataclass(frozen=True, slots=True)
 class Lesson:
     """One episode as the learner sees it. `task` numbers its task in this rank's batch: the attempts at it and their branches
-    are one problem to a normaliser. `parent` is what it branched off."""
+    are one problem to a normaliser. `parent` is what it branched off. One that is not `learned` is only counted."""
 
     episode: str
     task: int
     advantage: float
     rows: list[Row]
     parent: str = ""
+    learned: bool = True
 
     @property
     def trained(self) -> int:
@@ -110,29 +126,44 @@ class Micro:
 
 
 def lessons(batch: Batch, algorithm: Algorithm, policies: Collection[str]) -> tuple[list[Lesson], int]:
-    """Each episode with its advantage and rows, and the number of groups dropped because their rewards are all equal.
+    """Each episode with its advantage and rows, and the number of groups whose rewards are all equal: they are dropped, or
+    counted, or learned from at advantage 0, as the algorithm says.
 
     Episodes without a trained token count for the baseline of their group and nowhere else.
     """
-    found, dropped, numbers = [], 0, {}
+    every, equal, numbers = [], 0, {}
     for group in batch.groups:
         number = numbers.setdefault(group.task_id, len(numbers))
-        if algorithm.samples and np.ptp([*group.rewards] or [0.0]) < EQUAL:
-            dropped += 1
+        compared = group.differs or not algorithm.samples
+        equal += not compared
+        if not compared and algorithm.equal == "drop":
             continue
-        for episode, advantage in zip(group.episodes, _credit(algorithm, group), strict=True):
+        advantages = _credit(algorithm, group) if compared else [0.0] * len(group.rewards)
+        for episode, advantage in zip(group.episodes, advantages, strict=True):
             if algorithm.rejects and advantage == 0:
                 continue
-            made = rows(episode, policies)
-            for row in made:
+            parts = rows(episode, policies)
+            for row in parts:
                 _check(row, algorithm)
-            if made:
-                found.append(Lesson(episode.id, number, advantage, made, episode.parent))
-    return found, dropped
+            if parts:
+                learned = compared or algorithm.equal == "learn"
+                every.append(Lesson(episode.id, number, advantage, parts, episode.parent, learned))
+    return every, equal
 
 
 def _credit(algorithm: Algorithm, group: Group) -> list[float]:
-    advantages = algorithm.credit(torch.tensor(group.rewards, dtype=torch.float64))
+    """The advantage of each episode: over the group's own baseline, or over the one that is stated."""
+    rewards = torch.tensor(group.rewards, dtype=torch.float64)
+    if group.baseline is None or not algorithm.samples:
+        return _checked_credit(algorithm, group, rewards)
+    gains = (rewards - group.baseline).tolist()
+    if not algorithm.rejects:
+        return gains
+    return [each * (gain > 0) for each, gain in zip(_checked_credit(algorithm, group, rewards), gains, strict=True)]
+
+
+def _checked_credit(algorithm: Algorithm, group: Group, rewards: Tensor) -> list[float]:
+    advantages = algorithm.credit(rewards)
     if not isinstance(advantages, Tensor):
         raise InputError(
             f"{algorithm.name}'s credit gives {type(advantages).__name__}, not a tensor with a number for each reward"
@@ -177,7 +208,7 @@ def families(found: list[Lesson]) -> list[str]:
 
 def counts(part: list[Lesson], totals: Tensor | None = None) -> Counts:
     """Lengths of one substep's episodes; `totals` = `local(part)` summed over ranks (by default this rank is alone)."""
-    episodes, groups, tokens = (int(number) for number in (local(part) if totals is None else totals))
+    episodes, groups, tokens, _ = (int(number) for number in (local(part) if totals is None else totals))
     length = torch.tensor([lesson.trained for lesson in part], dtype=torch.float64)
     number = torch.tensor([lesson.task for lesson in part], dtype=torch.int64)
     of_group = torch.zeros(int(number.max()) + 1 if part else 0, dtype=torch.float64).index_add_(0, number, length)
@@ -185,9 +216,10 @@ def counts(part: list[Lesson], totals: Tensor | None = None) -> Counts:
 
 
 def local(part: list[Lesson]) -> Tensor:
-    """Episodes, groups and trained tokens of this rank's part of a substep: int64 [3]."""
+    """Episodes, groups and trained tokens of this rank's part of a substep, and how many of the episodes are learned from
+    and not only counted: int64 [4]."""
     numbers = [len(part), len({lesson.task for lesson in part}), sum(lesson.trained for lesson in part)]
-    return torch.tensor(numbers, dtype=torch.int64)
+    return torch.tensor([*numbers, sum(lesson.learned for lesson in part)], dtype=torch.int64)
 
 
 Numbered = tuple[Row, int]
@@ -199,7 +231,7 @@ def micros(part: list[Lesson], weights: Tensor, algorithm: Algorithm, budget: in
 
     With `share` what rows of one run have in common at their beginning stands in it once.
     """
-    every = [(row, number) for number, lesson in enumerate(part) for row in lesson.rows]
+    every = [(row, number) for number, lesson in enumerate(part) if lesson.learned for row in lesson.rows]
     if share:
         return [_micro(*both, part, weights, algorithm) for both in share_prefixes(every, budget)]
     bins = pack([len(row.tokens) for row, _ in every], budget)

@@ -140,9 +140,9 @@ class Learner:
 
     def _substep(self, part: list[Lesson], meter: Meter, first: bool) -> None:
         totals = ranks.total(local(part))
-        if totals[2] == 0:
+        if totals[3] == 0:
             return
-        meter.add("episodes", len(part))
+        meter.add("episodes", sum(lesson.learned for lesson in part))
         weights = self.algorithm.normaliser(counts(part, totals))
         _check_shape(self.algorithm, "normaliser", weights, len(part), "episode")
         made = self._micros(part, weights)
@@ -251,7 +251,7 @@ class Learner:
     def _parameters(self) -> dict[str, torch.nn.Parameter]:
         """The network's parameters by name, as the optimizer knows them."""
         if self.network.sharded:
-            self.network.reshard()  # else some may be the gathered ones
+            self.network.reshard()  # ty: ignore[not-callable] FSDP2's; else some may be the gathered ones
         return dict(self.network.model.named_parameters())
 
 

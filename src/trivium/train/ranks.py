@@ -42,13 +42,16 @@ def sum_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
     """Add up gradients over ranks, in one run; a parameter that this rank never touched counts as zero."""
     if not together():
         return
-    parameters = list(parameters)
-    for parameter in parameters:
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-    summed = total(torch.cat([parameter.grad.flatten() for parameter in parameters]))
-    for parameter, part in zip(parameters, summed.split([p.numel() for p in parameters]), strict=True):
-        parameter.grad.copy_(part.view_as(parameter))
+    gradients = [_gradient(parameter) for parameter in parameters]
+    summed = total(torch.cat([gradient.flatten() for gradient in gradients]))
+    for gradient, part in zip(gradients, summed.split([each.numel() for each in gradients]), strict=True):
+        gradient.copy_(part.view_as(gradient))
+
+
+def _gradient(parameter: torch.nn.Parameter) -> Tensor:
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    return parameter.grad
 
 
 def _reduced(tensor: Tensor, operation: Any) -> Tensor:
