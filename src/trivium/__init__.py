@@ -36,7 +36,7 @@ _HOMES = {
         "Kimi", "Learner",
     ),
     "trivium.eval": ("evaluate",),
-    "trivium.loops": ("Pace", "Plan", "Source", "rl", "rollouts", "sft"),
+    "trivium.loops": ("Journal", "Pace", "Plan", "Source", "rl", "rollouts", "run_loop", "sft"),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -11,12 +11,27 @@ from importlib import import_module
 from trivium.loops.run import Event, Run
 
 _HOME = {
-    "Pace": "trivium.loops.plan", "Plan": "trivium.loops.plan", "Source": "trivium.loops.source",
-    "fresh": "trivium.loops.staleness", "rl": "trivium.loops.reinforce", "rollouts": "trivium.loops.source",
-    "sft": "trivium.loops.imitate", "through": "trivium.loops.published", "timed": "trivium.loops.cost",
+    "Journal": "trivium.loops.own", "Pace": "trivium.loops.plan", "Plan": "trivium.loops.plan",
+    "Source": "trivium.loops.source", "fresh": "trivium.loops.staleness", "rl": "trivium.loops.reinforce",
+    "rollouts": "trivium.loops.source", "run_loop": "trivium.loops.own", "sft": "trivium.loops.imitate",
+    "through": "trivium.loops.published", "timed": "trivium.loops.cost",
 }  # fmt: skip
 
-__all__ = ["Event", "Pace", "Plan", "Run", "Source", "fresh", "rl", "rollouts", "sft", "through", "timed"]
+__all__ = [
+    "Event",
+    "Journal",
+    "Pace",
+    "Plan",
+    "Run",
+    "Source",
+    "fresh",
+    "rl",
+    "rollouts",
+    "run_loop",
+    "sft",
+    "through",
+    "timed",
+]
 
 
 def __getattr__(name: str):
