@@ -6,6 +6,7 @@
     ├── CorruptError    a file of ours is torn or foreign: names it; nothing was changed
     ├── Unsupported     an option that a part cannot honour (law 7): names both
     ├── PolicyError     a policy could not speak: a dead server, a refused request, a spent cap
+    ├── PlaceError      where an episode acts broke: a dead sandbox, a lost snapshot
     ├── Unreachable     a store of weights did not answer in time, or refused (weights/store.py)
     └── LawError        an invariant of the design is broken: a bug in Trivium, never the user's doing
 
@@ -36,6 +37,10 @@ class Unsupported(TriviumError):
 
 class PolicyError(TriviumError):
     """A policy could not speak; recorded on its thread, it never cancels a sibling."""
+
+
+class PlaceError(TriviumError):
+    """Where an episode acts is gone or broken: it ends there, by no doing of its policy's."""
 
 
 class LawError(TriviumError):

@@ -7,6 +7,7 @@ import copy
 
 import pytest
 
+from tests.laws import walks
 from tests.laws.walks import TASK, keep, search, search_corpus
 from trivium.harness import Harness, Window, prune_chunks
 from trivium.policy import Renderer, Scripted
@@ -43,7 +44,7 @@ def life(request, renderer):
         Witness(script, renderer),
         [],
     )
-    episode = asyncio.run(harness.run(TASK, policy, on_turn=snapshots.append))
+    episode = asyncio.run(harness.run(TASK, policy, watch=walks.snapshots(snapshots)))
     return harness, episode, snapshots, [view for view in policy.views if len(view[2]) == 1]
 
 
@@ -94,7 +95,7 @@ def test_a_branch_of_a_real_dialect_speaks_from_the_same_tokens():
     nano = Renderer.load(NANO)
     harness = Harness([search_corpus, prune_chunks], Window(900), "Go.", specs=False)
     first, taken = Witness([call(search()), call(search(), keep("#2")), say("#2")], nano), []
-    episode = asyncio.run(harness.run(TASK, first, on_turn=taken.append))
+    episode = asyncio.run(harness.run(TASK, first, watch=walks.snapshots(taken)))
     for number, snapshot in enumerate(taken):
         again = Witness([say("#2")], nano)
         asyncio.run(harness.branch(snapshot, episode, again, sample=1))

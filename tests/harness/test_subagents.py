@@ -151,3 +151,30 @@ def test_an_ending_other_than_an_answer_is_the_childs_own_affair(renderer):
     (made,) = episode.agent.calls
     assert (made.error, made.fault) == ("the sub-agent stopped without an answer (turns: 1 turns)", "environment")
     assert not silent(episode) and not any(isinstance(op, Join) for op in episode.ops)
+
+
+@pytest.mark.parametrize("how", ["gather", "tasks"])
+def test_whoever_a_call_left_behind_ends_with_it(renderer, how):
+    """It asked two at once, of whom one is dead: the other does not live on beyond the turn, nor join."""
+    dead, slow = Subagent(Scripted([], renderer, "dead"), CHILD), pruning(renderer, "slow", 5.0)
+
+    @tool
+    async def ask_both(scene) -> str:
+        """Ask both."""
+        if how == "gather":
+            return ", ".join(await asyncio.gather(scene.spawn(dead, "go"), scene.spawn(slow, "go")))
+        tasks = [asyncio.create_task(scene.spawn(each, "go")) for each in (dead, slow)]
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        return str(done.pop().exception())
+
+    harness = Harness([ask_both], Window(4000), specs=False)
+
+    async def run():
+        episode = await harness.run(TASK, Scripted([call(("ask_both", {})), say("done")], renderer, "agent"))
+        return episode, asyncio.all_tasks() - {asyncio.current_task()}
+
+    episode, left = asyncio.run(run())
+    assert not left and [thread.stop.reason for thread in episode.threads] == ["finished", "policy", "timeout"]
+    assert episode.threads[2].stop.detail == "its assignment was cancelled"
+    assert [type(op) for op in episode.ops] == [Spawn, Spawn], "nobody joins who gave no answer"
+    assert bool(episode.agent.calls[0].error) == (how == "gather")

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from renderers import Qwen3RendererConfig, create_renderer
 
+from tests.laws import walks
 from tests.laws.walks import TASK, WALKS, branching, keep, pruning, script, search, search_corpus, spawning, summarizing
 from trivium.agents.search.reward import SearchReward, shown_documents
 from trivium.harness import Harness, Limits, Subagent, Window, assign_task, prune_chunks
@@ -114,7 +115,7 @@ def test_a_branch_after_a_summary_is_judged_on_all_its_turns(renderer):
     said = [call(search()), say("so far #1"), call(search()), say("so far #2"), say(" #2")]
 
     async def both():
-        first = await harness.run(TASK, script(renderer, said), on_turn=taken.append)
+        first = await harness.run(TASK, script(renderer, said), watch=walks.snapshots(taken))
         return first, await harness.branch(taken[-1], first, script(renderer, [say(" #1")]), sample=1)
 
     found = [asyncio.run(SearchReward()(episode)) for episode in asyncio.run(both())]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from trivium.harness import Harness, Limits, Passage, Subagent, Window, assign_task, prune_chunks, tool
+from trivium.harness import Harness, Limits, Passage, Snapshot, Subagent, Window, assign_task, prune_chunks, tool
+from trivium.harness.watch import Event, TurnEvent, Watch
 from trivium.policy import Reply, Scripted, View
 from trivium.policy.scripted import call, say
 from trivium.trace import Episode, Sampling, Task
@@ -37,6 +38,16 @@ class Watching:
 
 def search(query: str = " thing") -> tuple[str, dict]:
     return ("search_corpus", {"query": query})
+
+
+def snapshots(taken: list[Snapshot]) -> Watch:
+    """A watch that takes a snapshot before each turn."""
+
+    def watch(event: Event) -> None:
+        if isinstance(event, TurnEvent):
+            taken.append(event.snapshot())
+
+    return watch
 
 
 def keep(*refs: str) -> tuple[str, dict]:
@@ -85,9 +96,10 @@ def _find(view: View) -> dict:
 async def branching(renderer) -> tuple[Episode, Episode]:
     """An episode, and another that branches off before its second turn."""
     harness = Harness([search_corpus, prune_chunks], Window(4000), "Search.", specs=False)
-    snapshots = []
-    first = await harness.run(TASK, script(renderer, [call(search()), call(search()), say("#1 #5")]), on_turn=snapshots.append)
-    second = await harness.branch(snapshots[1], first, script(renderer, [call(keep("#2")), say("#2")]), sample=1)
+    taken: list[Snapshot] = []
+    policy = script(renderer, [call(search()), call(search()), say("#1 #5")])
+    first = await harness.run(TASK, policy, watch=snapshots(taken))
+    second = await harness.branch(taken[1], first, script(renderer, [call(keep("#2")), say("#2")]), sample=1)
     return first, second
 
 

@@ -161,7 +161,9 @@ class Scene:
     """What a tool may know of the thread that calls it, and the one thing it may start.
 
     `seen` holds the sources of every passage shown so far, pruned or not: pass it to a search as its exclusion filter.
-    `handles` maps the handles now in view to their sources. `room` is the number of tokens results may still take.
+    `handles` maps the handles now in view to their sources. `room` is the number of tokens results may still take, all calls of
+    the turn together. `place` is what the harness' Place opened for this episode, for a sub-agent that of whoever assigned it
+    unless its own harness has one; None without any.
     """
 
     task: Task
@@ -170,3 +172,4 @@ class Scene:
     room: int
     count: Callable[[str], int]
     spawn: Callable[[Subagent, str], Awaitable[str]]
+    place: Any = None

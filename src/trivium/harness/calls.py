@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from trivium.errors import PolicyError
+from trivium.errors import PlaceError, PolicyError
 from trivium.harness.base import Keep, Limits, Passage, Result, Scene, ToolError
 from trivium.harness.toolset import Toolset, choice
 from trivium.policy import ToolCall
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 @dataclass(slots=True)
 class Outcome:
     """What came of one call, until the turn barrier puts it into the view in call order. `children` are the lives of the
-    sub-agents that it assigned something to."""
+    sub-agents that it assigned something to. Where the episode's place is `broken`, nothing can go on."""
 
     call: Call
     result: Result = ""
+    broken: PlaceError | None = None
     children: list[Life] = field(default_factory=list)
 
     @classmethod
@@ -66,6 +67,9 @@ async def answer(outcome: Outcome, toolset: Toolset, scene: Scene, limits: Limit
             outcome.fail(f"{call.name} was cancelled with its turn", "aborted")
             raise
         outcome.fail(f"{call.name} failed: what it waited for was cancelled", "environment")
+    except PlaceError as error:
+        outcome.broken = error
+        outcome.fail(f"{call.name} failed: {error}", "environment")
     except Exception as error:  # a tool's bug is data on its thread; it must not cancel its siblings
         fault = "provider" if isinstance(error, PolicyError) else "environment"
         outcome.fail(f"{call.name} failed: {type(error).__name__}: {error}", fault)

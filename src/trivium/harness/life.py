@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from trivium.errors import PolicyError
+from trivium.errors import PlaceError, PolicyError
 from trivium.harness.base import Keep, Scene, Subagent, ToolError
 from trivium.harness.calls import Outcome, answer, cancelled, refuse_beyond
 from trivium.harness.context import Context
+from trivium.harness.place import OpenPlace, close, whole
 from trivium.harness.results import SUMMARIZE, Results
 from trivium.harness.snapshot import Snapshot
+from trivium.harness.watch import CallEvent, CutEvent, Teller, TurnEvent
 from trivium.policy import Policy, Reply, Speech, View
 from trivium.policy.message import Message
-from trivium.trace import Episode, Fault, Join, Piece, Spawn, Stop, Thread
+from trivium.trace import Episode, Fault, Join, Piece, Prune, Restart, Spawn, Stop, Summarize, Thread
 from trivium.trace.ops import AnyOp
 
 if TYPE_CHECKING:
@@ -24,17 +26,20 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Life:
-    """One thread's life in one episode. `threads` and `ops` are the record of it and of the sub-agents that it called, each
-    behind its own `Spawn` in call order; the agent's are the episode's."""
+    """One thread's life in one episode. `threads`, `ops` and `snapshots` (of places) are the record of it and of the sub-agents
+    that it called, each behind its own `Spawn` in call order; the agent's are the episode's own."""
 
     harness: Harness
     episode: Episode
     policy: Policy
     context: Context
+    teller: Teller
+    place: OpenPlace | None = None
     threads: list[Thread] = field(default_factory=list)
     ops: list[AnyOp] = field(default_factory=list)
-    on_turn: Callable[[Snapshot], None] | None = None
+    snapshots: list[str] = field(default_factory=list)
     spoken: int = -1  # the version that had the last word
+    task: asyncio.Task | None = None  # of a sub-agent: what runs it
 
     def __post_init__(self) -> None:
         self.threads.append(self.thread)
@@ -43,36 +48,78 @@ class Life:
     def thread(self) -> Thread:
         return self.context.thread
 
-    async def live(self, first_turn: int = 0) -> Stop:
-        """Turn after turn until something ends it, which is the thread's Stop."""
-        for turn in range(first_turn, self.harness.limits.turns):
-            if self.on_turn:
-                self.on_turn(Snapshot.take(self.episode.id, turn, self.context))
-            if stop := await self._turn(turn):
-                break
-        else:
-            stop = Stop("turns", f"{self.harness.limits.turns} turns")
-        self.thread.stop = stop
+    @property
+    def is_agent(self) -> bool:
+        return self.thread is self.episode.agent
+
+    async def live(self, first_turn: int = 0, snapshot: str = "") -> None:
+        """Live until something ends the thread, in a place of its own where its harness has one, as it was in `snapshot`."""
+        if self.harness.place is None:
+            self.thread.stop = await self._turns(first_turn)
+            return
+        try:
+            self.place = await whole(self.harness.place.open(self.episode.task, snapshot))
+        except PlaceError as error:
+            self.thread.stop = Stop("place", str(error))
+            return
+        try:
+            stop = await self._turns(first_turn)
+            self.thread.stop = stop if stop.reason == "place" else await self._left(stop)
+        finally:
+            await close(self.place, self.episode.id)
+
+    async def _left(self, stop: Stop) -> Stop:
+        """What is in the place at the end goes on record: it is what can be judged. Without it the thread came to no end."""
+        try:
+            await self._snapshot_place()
+        except PlaceError as error:
+            return Stop("place", str(error))
         return stop
 
-    async def _turn(self, turn: int) -> Stop | None:
+    async def _turns(self, first: int) -> Stop:
         try:
-            reply = await self._speak(turn)
-            if reply is None:
-                return Stop("window", f"{self.context.used} of {self.context.window.budget} tokens used")
-            said, complete = reply
-            in_view = self.context.in_view()
-            outcomes = self._remember(turn, said)
-            if not outcomes:
-                self.thread.answer = said.text
-                return Stop("finished") if complete else Stop("length", "the answer was cut off")
-            await self._act(outcomes, in_view)
-            results = self._place(outcomes, in_view)
-            if results is None:
-                return Stop("window", "the results of a turn do not fit")
-            return await self._summarize(turn) if results.full else None
+            for turn in range(first, self.harness.limits.turns):
+                await self._announce(turn)
+                if stop := await self._turn(turn):
+                    return stop
         except PolicyError as error:
             return Stop("policy", str(error))
+        except PlaceError as error:
+            return Stop("place", str(error))
+        return Stop("turns", f"{self.harness.limits.turns} turns")
+
+    async def _announce(self, turn: int) -> None:
+        snapshot = Snapshot.take(self.episode.id, turn, self.context) if self.is_agent else None
+        event = TurnEvent(self.thread.id, turn, self.context.used, snapshot)
+        self.teller.tell(event)
+        if self.is_agent:
+            self.teller.check()
+        if event.wanted and snapshot and self.place:
+            snapshot.place = await self._snapshot_place()
+
+    async def _snapshot_place(self) -> str:
+        assert self.place is not None
+        self.snapshots.append(await whole(self.place.snapshot()))
+        return self.snapshots[-1]
+
+    async def _turn(self, turn: int) -> Stop | None:
+        reply = await self._speak(turn)
+        if reply is None:
+            return Stop("window", f"{self.context.used} of {self.context.window.budget} tokens used")
+        speech, complete = reply
+        in_view = self.context.in_view()
+        outcomes = self._remember(turn, speech)
+        if not outcomes:
+            self.thread.answer = speech.text
+            return Stop("finished") if complete else Stop("length", "the answer was cut off")
+        await self._act(outcomes, in_view)
+        results = self._place(outcomes, in_view)
+        self._tell(outcomes)
+        if broken := next((each.broken for each in outcomes if each.broken), None):
+            raise broken
+        if results is None:
+            return Stop("window", "the results of a turn do not fit")
+        return await self._summarize(turn) if results.full else None
 
     async def _speak(self, turn: int, *purpose: str) -> tuple[Speech, bool] | None:
         """One reply heard, and whether it came to its end; None where the window has no room for any. A further reply of a
@@ -94,11 +141,11 @@ class Life:
         self.spoken = reply.versions[-1] if reply.versions else self.policy.version
         return context.hear(reply, self.policy.version, None if purpose else self.harness.ending)
 
-    def _remember(self, turn: int, said: Speech, first: int = 0) -> list[Outcome]:
-        """Put what was said, and its calls, on record; `first` is the number of the turn's first call among them."""
-        ids = [f"{self.thread.id}.{turn}.{first + index}" for index in range(len(said.calls))]
-        outcomes = [Outcome.of(id, turn, asked) for id, asked in zip(ids, said.calls, strict=True)]
-        self.context.remember(said, ids)
+    def _remember(self, turn: int, speech: Speech, first: int = 0) -> list[Outcome]:
+        """Put a reply and its calls on record; `first` is the number of the turn's first call among them."""
+        ids = [f"{self.thread.id}.{turn}.{first + index}" for index in range(len(speech.calls))]
+        outcomes = [Outcome.of(id, turn, asked) for id, asked in zip(ids, speech.calls, strict=True)]
+        self.context.remember(speech, ids)
         self.thread.calls += [each.call for each in outcomes]
         return outcomes
 
@@ -107,9 +154,15 @@ class Life:
         limits, window, toolset = self.harness.limits, self.context.window, self.harness.toolset
         refuse_beyond(outcomes, limits)
         full = self.context.used > window.hard * window.budget
-        calls = [(each, self._scene(each, in_view)) for each in outcomes if not each.call.error]
+
+        async def run(each: Outcome) -> None:
+            try:
+                await answer(each, toolset, self._scene(each, in_view), limits, full)
+            finally:
+                await _end(each.children)
+
         try:
-            await asyncio.gather(*(answer(each, toolset, scene, limits, full) for each, scene in calls))
+            await asyncio.gather(*(run(each) for each in outcomes if not each.call.error))
         finally:  # whoever was assigned something stays on record, also where its assigner's own time is over
             self._record_children(outcomes)
 
@@ -125,6 +178,7 @@ class Life:
             room=context.window.budget - context.used - context.window.reply,
             count=lambda text: len(context.renderer.encode(text)),
             spawn=spawn,
+            place=self.place,
         )
 
     async def _spawn(self, outcome: Outcome, subagent: Subagent, prompt: str) -> str:
@@ -132,7 +186,8 @@ class Life:
         id = f"{outcome.call.id}/{len(outcome.children)}"
         sampling = subagent.sampling or self.context.segment.sampling
         context = subagent.harness.open(id, subagent.policy, prompt, sampling)
-        child = Life(subagent.harness, self.episode, subagent.policy, context)
+        child = Life(subagent.harness, self.episode, subagent.policy, context, self.teller, self.place)
+        child.task = asyncio.current_task()
         outcome.children.append(child)
         try:
             async with asyncio.timeout(subagent.seconds) as deadline:
@@ -148,10 +203,12 @@ class Life:
         return child.outcome()
 
     def outcome(self) -> str:
-        """The answer of this thread. Raises ToolError where it came to another end."""
+        """The answer of this thread. Raises ToolError where it came to another end, PlaceError where its place broke."""
         stop = self.thread.stop
         if stop is None or stop.reason == "finished":
             return self.thread.answer
+        if stop.reason == "place":
+            raise PlaceError(stop.detail)
         faults: dict[str, Fault] = {"policy": "provider", "timeout": "timeout"}
         fault = faults.get(stop.reason, "environment")
         raise ToolError(f"the sub-agent stopped without an answer ({stop.reason}: {stop.detail})", fault)
@@ -164,6 +221,7 @@ class Life:
                 self.threads += child.threads
                 spawn = Spawn(author=author, version=version, call=outcome.call.id, at=at, child=child.thread.id)
                 self.ops += [spawn, *child.ops]
+                self.snapshots += child.snapshots
 
     def _place(self, outcomes: list[Outcome], in_view: dict[str, str]) -> Results | None:
         """The turn barrier: results enter in call order, then the first edit applies. None where there is no room for them."""
@@ -188,17 +246,26 @@ class Life:
             each.fail("the view is edited once a turn, and was", "arguments")
         return {ref for _, keep in edits[:1] for ref in in_view if ref not in keep.refs}
 
+    def _tell(self, outcomes: Sequence[Outcome]) -> None:
+        for each in outcomes:
+            self.teller.tell(CallEvent(self.thread.id, each.call))
+
+    def _cut(self, cut: Prune | Summarize | Restart) -> None:
+        self.ops.append(cut)
+        self.teller.tell(CutEvent(self.thread.id, cut))
+
     def _prune(self, dropped: set[str]) -> None:
-        self.ops.append(self.context.prune(dropped, self.policy.name, self.spoken))
+        self._cut(self.context.prune(dropped, self.policy.name, self.spoken))
 
     def _extend(self, results: Sequence[Message]) -> None:
         if restart := self.context.extend(results):
-            self.ops.append(restart)
+            self._cut(restart)
 
     def _join(self, outcome: Outcome) -> None:
         author, version, at = self.policy.name, self.spoken, self.context.here()
-        for child in outcome.children:
-            self.ops.append(Join(author=author, version=version, call=outcome.call.id, at=at, child=child.thread.id))
+        for thread in (child.thread for child in outcome.children):
+            if thread.stop and thread.stop.reason == "finished":
+                self.ops.append(Join(author=author, version=version, call=outcome.call.id, at=at, child=thread.id))
 
     async def _summarize(self, turn: int) -> Stop | None:
         """The thread writes its own summary, which is sampled and learned from, and goes on from it. A reply that is none is
@@ -208,19 +275,19 @@ class Life:
             reply = await self._speak(turn, *purpose)
             if reply is None:
                 return Stop("window", "no room for a summary")
-            said, complete = reply
-            fault = _no_summary(said, complete)
+            speech, complete = reply
+            fault = _no_summary(speech, complete)
             if not fault:
-                self.ops.append(self.context.summarize(said.text, self.policy.name, self.spoken))
+                self._cut(self.context.summarize(speech.text, self.policy.name, self.spoken))
                 return None
-            if len(purpose) == 1 and not self._ask_again(turn, said, fault):
+            if len(purpose) == 1 and not self._ask_again(turn, speech, fault):
                 return Stop("window", "no room to ask for a summary again")
         return Stop("summary", f"asked twice for a summary: {fault}")
 
-    def _ask_again(self, turn: int, said: Speech, fault: str) -> bool:
+    def _ask_again(self, turn: int, speech: Speech, fault: str) -> bool:
         """Put a reply that is no summary on record, with the request behind it; False where there is no room for that."""
         number = sum(call.turn == turn for call in self.thread.calls)
-        outcomes = self._remember(turn, said, first=number)
+        outcomes = self._remember(turn, speech, first=number)
         for each in outcomes:
             each.fail(each.call.error or "no tool can be called in place of a summary", "arguments")
             each.call.pieces = [Piece(self.context.renderer.plain(f"Error: {each.call.error}\n"))]
@@ -229,13 +296,22 @@ class Life:
         if self.context.length(results) >= self.context.window.budget:
             return False
         self._extend(results)
+        self._tell(outcomes)
         return True
 
 
-def _no_summary(said: Speech, complete: bool) -> str:
+async def _end(children: Sequence[Life]) -> None:
+    """End the sub-agents that a call left behind, which began them at once and waited for some alone."""
+    tasks = {child.task for child in children if child.task and not child.task.done()} - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _no_summary(speech: Speech, complete: bool) -> str:
     """Why a reply is no summary; "" for one that is."""
-    if said.calls:
+    if speech.calls:
         return "it called a tool"
     if not complete:
         return "it was cut off"
-    return "" if said.text else "it was empty"
+    return "" if speech.text else "it was empty"

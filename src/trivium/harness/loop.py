@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Iterable, Sequence
 
 from blake3 import blake3
 
@@ -11,8 +12,10 @@ from trivium.errors import InputError
 from trivium.harness.base import Limits, Tool, Window
 from trivium.harness.context import Context, Ending
 from trivium.harness.life import Life
+from trivium.harness.place import Place
 from trivium.harness.snapshot import Snapshot
 from trivium.harness.toolset import Toolset
+from trivium.harness.watch import Teller, Watch
 from trivium.policy import Policy, Renderer
 from trivium.policy.message import Message
 from trivium.trace import Branch, Episode, Sampling, Task, Thread
@@ -24,23 +27,24 @@ class Harness:
     `prompt` is the system message. With `specs` the tools' schemas are given to the template; a nano model, whose window
     they would fill, learns them from its warm-up instead. An endpoint is always given them: its context is its own.
     `ending`, a function with a name, says of an answer how many letters of it are kept, None for all of them: what a policy
-    says beyond is neither in the episode nor learned from.
+    says beyond is neither in the episode nor learned from. `place` is where its tools act: each episode has one of its own.
     """
 
     def __init__(
         self,
-        tools: Sequence[Tool],
+        tools: Iterable[Tool],
         window: Window,
         prompt: str = "",
         limits: Limits | None = None,
         specs: bool = True,
         ending: Ending | None = None,
+        place: Place | None = None,
     ) -> None:
         self.toolset = Toolset.of(tools)
         if ending and not getattr(ending, "__name__", "").isidentifier():
             raise InputError(f"write the ending with def, so that its name tells it from others: {ending!r} has none")
         self.window, self.prompt, self.limits, self.ending = window, prompt, limits or Limits(), ending
-        self.specs = self.toolset.specs if specs else []
+        self.place, self._shows_specs = place, specs
 
     @property
     def tools(self) -> dict[str, Tool]:
@@ -48,9 +52,18 @@ class Harness:
         return self.toolset.tools
 
     @property
+    def specs(self) -> list[Message]:
+        """The tools' schemas as far as the template shows them."""
+        return self.toolset.specs if self._shows_specs else []
+
+    def with_tools(self, tools: Iterable[Tool]) -> Harness:
+        """The same harness with other tools."""
+        return Harness(tools, self.window, self.prompt, self.limits, self._shows_specs, self.ending, self.place)
+
+    @property
     def digest(self) -> str:
         """What tells how episodes live here from any other way, as far as it can be written down: prompt, tools' names and
-        types, window, limits, the name of what ends an answer, what is advised past `soft`. Not what tools do."""
+        types, window, limits, the name of what ends an answer, what is advised past `soft`. Not what tools do, nor where."""
         written = [self.prompt, self.toolset.specs, self.specs, repr(self.window), repr(self.limits)]
         written += [getattr(self.ending, "__name__", "")] if self.ending else []
         written += [self.advice] if self.advice != "Prune or answer." else []  # older stores know no other advice
@@ -71,39 +84,65 @@ class Harness:
         seed: int = 0,
         id: str = "",
         sampling: Sampling | None = None,
-        on_turn: Callable[[Snapshot], None] | None = None,
+        watch: Watch | None = None,
     ) -> Episode:
-        """One attempt at `task`. What tools, sub-agents and a policy that says PolicyError do wrong is data on the episode; a
-        bad set-up raises, and so does a bug of the policy itself.
+        """One attempt at `task`. What tools, sub-agents, a place that broke and a policy that says PolicyError do wrong is data
+        on the episode; a bad set-up raises, and so does a bug of the policy itself, or of `watch`, which is told what happens.
 
-        `on_turn` is handed a snapshot before each turn, to branch from. Raises InputError when the prompt does not fit, or the
-        window is larger than the context of a policy that says what it has.
+        Raises InputError when the prompt does not fit, the window is larger than the context of a policy that says what it
+        has, or the task offers a tool that is not here.
         """
-        episode = Episode(id or f"{task.id}/{sample}", task, sample, seed)
-        context = self.open("0", policy, task.prompt, sampling or Sampling())
-        await Life(self, episode, policy, context, episode.threads, episode.ops, on_turn).live()
-        return episode
+        harness = self._for(task)
+        context = harness.open("0", policy, task.prompt, sampling or Sampling(), task.messages)
+        episode = self._episode(id or f"{task.id}/{sample}", task, sample, seed)
+        return await harness._live(episode, policy, context, watch)
 
-    async def branch(self, snapshot: Snapshot, parent: Episode, policy: Policy, *, sample: int, seed: int = 0) -> Episode:
-        """Another attempt that begins where `snapshot` of `parent` was taken; the shared prefix stays the parent's."""
-        episode = Episode(f"{parent.id}+{snapshot.turn}.{sample}", parent.task, sample, seed)
+    async def branch(
+        self, snapshot: Snapshot, parent: Episode, policy: Policy, *, sample: int, seed: int = 0, watch: Watch | None = None
+    ) -> Episode:
+        """Another attempt that begins where `snapshot` of `parent` was taken; the shared prefix stays the parent's. Raises
+        InputError where the harness has a place and the snapshot none of it."""
+        if self.place is not None and not snapshot.place:
+            raise InputError(f"{snapshot.id} is no snapshot of a place: ask a TurnEvent for it while it is handed out")
         context = snapshot.branch(parent.agent.segments[-1].sampling)
+        episode = self._episode(f"{parent.id}+{snapshot.turn}.{sample}", parent.task, sample, seed)
         episode.snapshots.append(snapshot.id)
         at = context.here()
         episode.ops.append(Branch(author="harness", parent=parent.id, snapshot=snapshot.id, turn=snapshot.turn, at=at))
-        await Life(self, episode, policy, context, episode.threads, episode.ops).live(first_turn=snapshot.turn)
+        return await self._for(parent.task)._live(episode, policy, context, watch, snapshot.turn, snapshot.place)
+
+    def _for(self, task: Task) -> Harness:
+        """This harness with as many of its tools as the task offers."""
+        return self.with_tools(self.toolset.only(task.tools)) if task.tools else self
+
+    def _episode(self, id: str, task: Task, sample: int, seed: int) -> Episode:
+        return Episode(id, task, sample, seed, began=time.time(), deployment=self.digest)
+
+    async def _live(
+        self, episode: Episode, policy: Policy, context: Context, watch: Watch | None, first_turn: int = 0, place: str = ""
+    ) -> Episode:
+        """The life of an episode's agent, from a turn on, in the place as it was in a snapshot."""
+        record, teller = (episode.threads, episode.ops, episode.snapshots), Teller(watch)
+        await Life(self, episode, policy, context, teller, None, *record).live(first_turn, place)
+        teller.check()
+        episode.ended = time.time()
         return episode
 
-    def open(self, id: str, policy: Policy, prompt: str, sampling: Sampling) -> Context:
-        """A new thread's context, its prompt in it. Raises InputError as `run` does."""
+    def open(self, id: str, policy: Policy, prompt: str, sampling: Sampling, conversation: Sequence[Message] = ()) -> Context:
+        """A new thread's context, its opening in it. Raises InputError as `run` does."""
         room = getattr(policy, "context", self.window.budget)
         if room < self.window.budget:
             raise InputError(f"a window of {self.window.budget} tokens is more than {policy.name}'s context of {room}")
         context = Context(Thread(id, policy.name), policy.renderer, self.window, self.specs)
-        context.open(self.opening(prompt, policy.renderer), sampling)
+        context.open(self.opening(prompt, policy.renderer, conversation), sampling)
         return context
 
-    def opening(self, prompt: str, renderer: Renderer) -> list[Message]:
-        """The messages that a thread begins with."""
-        system = [{"role": "system", "content": self.prompt}] if self.prompt else []
-        return [*system, {"role": "user", "content": renderer.plain(prompt)}]
+    def opening(self, prompt: str, renderer: Renderer, conversation: Sequence[Message] = ()) -> list[Message]:
+        """The messages that a thread begins with: one system message, which is the harness' prompt and behind it that of the
+        `conversation`, the rest of the conversation, and `prompt` as the next question."""
+        messages = [{**message, "content": renderer.plain(message.get("content") or "")} for message in conversation]
+        first = messages.pop(0)["content"] if messages and messages[0]["role"] == "system" else ""
+        system = "\n\n".join(filter(None, [self.prompt, first]))
+        opening: list[Message] = [{"role": "system", "content": system}] if system else []
+        question = [{"role": "user", "content": renderer.plain(prompt)}] if prompt or not conversation else []
+        return [*opening, *messages, *question]

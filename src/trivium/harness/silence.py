@@ -1,40 +1,53 @@
-"""Episodes in which a policy could not speak: data on their threads (law 8), and where all fell silent the end of a run."""
+"""Episodes that infrastructure ended: a policy that could not speak, a place that broke. That is data on their threads (law 8),
+which a run begins anew; where it happened to all of them, it ends the run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trivium.errors import PolicyError
-from trivium.trace import Episode, Thread
+from trivium.errors import PlaceError, PolicyError
+from trivium.trace import Episode, Stop, Thread
+
+_ERRORS = {"policy": PolicyError, "place": PlaceError}
+_WORDS = {"policy": "the policy could not speak to the end", "place": "the place broke"}
 
 
 def silence(episode: Episode) -> str:
-    """Why a policy of the episode, the agent's or a sub-agent's, could not speak to its end, which is the doing of a dead
-    engine or server; "" where all could."""
-    stops = [thread.stop for thread in episode.threads]
-    return next((stop.detail or stop.reason for stop in stops if stop and stop.reason == "policy"), "")
+    """Why a policy of the episode, the agent's or a sub-agent's, could not speak to its end, or its place broke, which is the
+    doing of a dead engine, server or sandbox; "" where all went on to an end of their own."""
+    stop = _broken(episode)
+    return stop.detail or stop.reason if stop else ""
 
 
 def silent(episode: Episode) -> bool:
-    """Whether a policy of the episode could not speak to its end."""
-    return bool(silence(episode))
+    """Whether a policy of the episode could not speak to its end, or its place broke."""
+    return _broken(episode) is not None
 
 
 def refuse_silence(episodes: Sequence[Episode]) -> None:
-    """Raises PolicyError when some policy, the agent's or a sub-agent's, spoke in none of its lives in `episodes`. One that
-    could not speak is data on its thread (law 8); one that never could has a broken engine or a dead server, and nothing would
-    be learned from going on."""
+    """Raises PolicyError when some policy, the agent's or a sub-agent's, spoke in none of its lives in `episodes`, PlaceError
+    where that was because of their place. One that could not speak is data on its thread (law 8); one that never could has a
+    broken engine or a dead server, and nothing would be learned from going on."""
     lives: dict[str, list[Thread]] = {}
     for thread in (thread for episode in episodes for thread in episode.threads):
         lives.setdefault(thread.policy, []).append(thread)
     for threads in lives.values():
-        stops = [thread.stop for thread in threads if thread.stop and thread.stop.reason == "policy"]
-        if len(stops) == len(threads) and not any(thread.turns for thread in threads):
-            raise PolicyError(stops[0].detail)
+        stops = [thread.stop for thread in threads if _is_broken(thread)]
+        if len(stops) == len(threads) and not any(thread.turns for thread in threads) and stops[0]:
+            raise _ERRORS[stops[0].reason](stops[0].detail)
 
 
 def refuse_gaps(episodes: Sequence[Episode]) -> None:
-    """Raises PolicyError when a policy could not speak to the end in some of `episodes`: where it is an engine of one's own,
-    it broke, and to count those as worth nothing would be no measurement."""
-    if broken := [reason for reason in map(silence, episodes) if reason]:
-        raise PolicyError(f"the policy could not speak to the end in {len(broken)} of {len(episodes)} attempts: {broken[0]}")
+    """Raises PolicyError when a policy could not speak to the end in some of `episodes`, PlaceError where a place broke: where
+    it is an engine of one's own, it broke, and to count those as worth nothing would be no measurement."""
+    if stops := [stop for stop in map(_broken, episodes) if stop]:
+        first = stops[0]
+        raise _ERRORS[first.reason](f"{_WORDS[first.reason]} in {len(stops)} of {len(episodes)} attempts: {first.detail}")
+
+
+def _broken(episode: Episode) -> Stop | None:
+    return next((thread.stop for thread in episode.threads if _is_broken(thread)), None)
+
+
+def _is_broken(thread: Thread) -> bool:
+    return thread.stop is not None and thread.stop.reason in _ERRORS

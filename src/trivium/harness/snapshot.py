@@ -10,10 +10,11 @@ from trivium.policy.message import Message
 from trivium.trace import Sampling, Segment, Thread
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Snapshot:
     """Where a context stood before turn `turn` of `episode`. Taking one copies nothing: a segment, its messages, handles and
-    calls only ever grow at their ends, so their lengths are enough to find again what was there."""
+    calls only ever grow at their ends, so their lengths are enough to find again what was there. `place` is the id of the
+    episode's place as it stood, where it has one."""
 
     id: str
     episode: str
@@ -25,6 +26,7 @@ class Snapshot:
     heard: int
     handles: int
     calls: int
+    place: str = ""
 
     @classmethod
     def take(cls, episode: str, turn: int, context: Context) -> Snapshot:

@@ -32,6 +32,13 @@ class Toolset:
             raise InputError(f"two tools share a name: {sorted(each.name for each in tools)}")
         return cls({each.name: each for each in tools}, [_spec(each) for each in tools])
 
+    def only(self, names: Sequence[str]) -> list[Tool]:
+        """Those that a task offers. Raises InputError for one that is not here."""
+        if missing := [name for name in names if name not in self.tools]:
+            there = ", ".join(self.tools) or "none"
+            raise InputError(f"the task offers a tool {missing[0]!r} that its harness has not; there are {there}")
+        return [self.tools[name] for name in dict.fromkeys(names)]
+
     def find(self, name: str) -> Tool:
         """Raises ToolError for a tool that is not on offer."""
         if name not in self.tools:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from trivium.errors import InputError, PolicyError
-from trivium.harness import Harness, Snapshot, silence
+from trivium.harness import Event, Harness, Snapshot, TurnEvent, Watch, silence
 from trivium.loops.plan import Plan
 from trivium.policy import Policy
 from trivium.reward import AnyScorer, GroupScorer, Verdict, verdicts
@@ -236,7 +236,7 @@ class Attempts:
 
     async def _run(self, step: int, task: Task, sample: int, last: deque[Snapshot]) -> Episode | None:
         seed, sampling = self._stream(step), self.plan.sampling
-        watch = {"on_turn": last.append} if self.plan.branches else {}  # a snapshot is a copy
+        watch = {"watch": _snapshots(last)} if self.plan.branches else {}
         try:
             async with asyncio.timeout(self.seconds) as deadline:
                 return await self.harness.run(
@@ -261,6 +261,16 @@ def refuse_strange_scorer(scorer: object) -> None:
         if inspect.iscoroutine(scorer):  # an async scorer, called with a step
             scorer.close()
         raise InputError("`rollouts` takes a function of the step that gives its scorer: write lambda step: scorer")
+
+
+def _snapshots(last: deque[Snapshot]) -> Watch:
+    """A watch that takes a snapshot before each turn of the agent."""
+
+    def watch(event: Event) -> None:
+        if isinstance(event, TurnEvent) and event.is_agent:
+            last.append(event.snapshot())
+
+    return watch
 
 
 def identity(step: int, task: Task, sample: int) -> str:

@@ -254,7 +254,7 @@ def refusing(harness: Harness) -> Harness:
         raise ToolError("pruning is disabled")
 
     tools = [replace(prune_chunks, function=refuse) if t.name == "prune_chunks" else t for t in harness.tools.values()]
-    return Harness(tools, harness.window, harness.prompt, harness.limits, bool(harness.specs), harness.ending)
+    return harness.with_tools(tools)
 
 
 def effort(episode: Episode) -> dict[str, float]:

@@ -16,7 +16,7 @@ from trivium.engine import Engine
 from trivium.errors import InputError
 from trivium.eval import Interval, Result, evaluate, fuse, mean_length
 from trivium.eval.fuse import check_rollouts
-from trivium.harness import Harness, Snapshot, refuse_gaps, refuse_silence
+from trivium.harness import CallEvent, Event, Harness, refuse_gaps, refuse_silence
 from trivium.loops import Run
 from trivium.reward import cited, documents
 from trivium.tasks.beir import beir_tasks
@@ -129,20 +129,13 @@ async def _attempt(
     harness: Harness, engine: Engine, question: str, sampling: Sampling, sample: int, say: Callable[[str], None]
 ) -> Episode:
     """One rollout, each call said when its turn is over."""
-    shown = 0
 
-    def tell(calls: list[Call]) -> None:
-        nonlocal shown
-        for call in calls[shown:]:
-            say(_told(call))
-        shown = len(calls)
+    def watch(event: Event) -> None:
+        if isinstance(event, CallEvent):
+            say(_told(event.call))
 
-    def before_turn(snapshot: Snapshot) -> None:
-        tell(snapshot.context.thread.calls)
-
-    episode = await harness.run(Task("ask", question), engine, sample=sample, sampling=sampling, on_turn=before_turn)
+    episode = await harness.run(Task("ask", question), engine, sample=sample, sampling=sampling, watch=watch)
     refuse_silence([episode])
-    tell(episode.agent.calls)  # those of the last turn, where a limit ended it
     return episode
 
 
