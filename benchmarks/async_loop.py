@@ -124,7 +124,9 @@ def real(lag: int, steps: int) -> dict[str, float]:
     import torch
 
     from trivium import CISPO, Engine, Learner, Network
-    from trivium.agents.search.recipe import NANO, Parts, Search
+    from trivium.agents.search.recipe import Search
+    from trivium.assets import NANO
+    from trivium.recipe.parts import Parts
 
     torch.set_num_threads(1)
     parts = Parts(Search(groups=4, size=8, steps=steps, warmup=1))
@@ -133,13 +135,13 @@ def real(lag: int, steps: int) -> dict[str, float]:
 
     async def operate() -> list:
         source = rollouts(
-            parts.harness, parts.train_tasks, engine, parts.scorer, Plan(4, 8, steps, sampling=parts.sampling),
+            parts.harness, parts.train_tasks, engine, parts.recipe.scorer, Plan(4, 8, steps, sampling=parts.sampling),
             pace=Pace(max_lag=lag),
         )  # fmt: skip
         probe = engine.renderer.encode("a few words whose logprobs must agree after every update")
         return [event async for event in rl(source, learner, engine, probe)]
 
-    _ = parts.harness, [parts._corpora, parts.train_tasks]  # made before the clock starts
+    _ = parts.harness, [parts.recipe._corpora, parts.train_tasks]  # made before the clock starts
     load, began = os.getloadavg(), time.perf_counter()
     events = asyncio.run(operate())
     seconds = time.perf_counter() - began
@@ -189,7 +191,9 @@ def _learn(lag: int, seed: int, steps: int) -> dict:
     import torch
 
     from trivium import AdamW, Engine, Learner, Network, evaluate
-    from trivium.agents.search.recipe import NANO, Parts, Search
+    from trivium.agents.search.recipe import Search
+    from trivium.assets import NANO
+    from trivium.recipe.parts import Parts
 
     torch.set_num_threads(1)
     parts = Parts(Search(seed=seed, steps=steps, warmup=800, eval_tasks=128, groups=8))
@@ -199,17 +203,18 @@ def _learn(lag: int, seed: int, steps: int) -> dict:
     for network in networks:
         network.load_state({name: tensor.clone() for name, tensor in _WARM[seed].items()})
     engine = Engine(networks[0], renderer=parts.renderer, context=parts.window.budget, slots=64)
-    learner = Learner(networks[1], parts.algorithm, 4e-4, optimizer=AdamW(2, lambda v: min(1.0, (v + 1) / 5)))
+    learner = Learner(networks[1], parts.recipe.loss(), 4e-4, optimizer=AdamW(2, lambda v: min(1.0, (v + 1) / 5)))
 
     async def operate():
         source = rollouts(
-            parts.harness, parts.rl_tasks, engine, parts.scorer, Plan(8, 8, steps, seed=seed, sampling=parts.sampling),
+            parts.harness, parts.rl_tasks, engine, parts.recipe.scorer, Plan(8, 8, steps, seed=seed, sampling=parts.sampling),
             pace=Pace(max_lag=lag),
         )  # fmt: skip
         probe = parts.renderer.encode("a few words whose logprobs must agree after every update")
         events = [event async for event in rl(source, learner, engine, probe)]
         result, _ = await evaluate(
-            parts.harness, parts.heldout_tasks, engine, parts.judge, sampling=parts.sampling, seed=seed + 1, prefix="heldout"
+            parts.harness, parts.heldout_tasks, engine, parts.recipe.judge(), sampling=parts.sampling, seed=seed + 1,
+            prefix="heldout",
         )  # fmt: skip
         return events, result
 
@@ -228,14 +233,13 @@ def _learn(lag: int, seed: int, steps: int) -> dict:
 async def _warm_up(parts, steps: int = 60) -> dict:
     """The recipe's warm-up, shorter: the weights that every lag begins with."""
     from trivium import SFT, AdamW, Learner, Network, sft
-    from trivium.agents.search.lessons import filtered
-    from trivium.agents.search.recipe import NANO
+    from trivium.assets import NANO
     from trivium.reward import score
 
     episodes = await asyncio.gather(
         *(parts.harness.run(task, parts.teacher, id=f"teacher/{task.id}/0") for task in parts.train_tasks[:800])
     )
-    kept = filtered(episodes, await score(episodes, parts.scorer(0)), parts.recipe.seed)
+    kept = parts.recipe.select(episodes, await score(episodes, parts.recipe.scorer(0)))
     learner = Learner(
         Network.load(NANO),
         SFT(),

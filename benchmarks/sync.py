@@ -23,8 +23,8 @@ from transformers import AutoConfig
 
 from trivium import CISPO, AdamW, Batch, Engine, Harness, Learner, Limits, Network, Plan, Sampling, Window, publish, rollouts
 from trivium.agents.search import SearchReward, search_tools
-from trivium.agents.search.recipe import NANO
 from trivium.agents.search.tools import BRIEF
+from trivium.assets import NANO
 from trivium.corpus import Corpus
 from trivium.nn.network import digest
 from trivium.policy import Renderer

@@ -95,7 +95,7 @@ def compare(arguments, folder: Path) -> dict:
 def starting_model(folder: Path, quick: bool) -> str:
     from warm import warm
 
-    from trivium.agents.search.recipe import NANO
+    from trivium.assets import NANO
 
     return str(NANO) if quick else warm(folder)
 
@@ -105,9 +105,10 @@ def starting_model(folder: Path, quick: bool) -> str:
 
 def episodes(model: str, groups: int):
     """The first `groups` groups of eight with unequal rewards, as a step learns from: equal ones teach nobody."""
-    from trivium.agents.search.recipe import Parts, Search
+    from trivium.agents.search.recipe import Search
     from trivium.engine import Engine
     from trivium.nn import Network
+    from trivium.recipe.parts import Parts
     from trivium.train import Batch
 
     parts = Parts(Search(model=model, groups=groups, size=SIZE, warmup=96, steps=1))
@@ -132,7 +133,7 @@ async def attempt(parts, engine, tasks: list) -> list:
         for n in range(SIZE)
     ]
     spoken = await asyncio.gather(*runs)
-    rewards = [found["reward"] for found in await score(spoken, parts.scorer(0))]
+    rewards = [found["reward"] for found in await score(spoken, parts.recipe.scorer(0))]
     cut = [slice(at, at + SIZE) for at in range(0, len(spoken), SIZE)]
     groups = [Group(task.id, spoken[part], rewards[part]) for task, part in zip(tasks, cut, strict=True)]
     return [group for group in groups if max(group.rewards) - min(group.rewards) > 1e-6]

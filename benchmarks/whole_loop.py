@@ -45,7 +45,8 @@ PHASES = ("rollout_s", "learn_s", "publish_s", "rest_s", "rollout_cpu_s", "learn
 
 
 def recipe(model: str, groups: int, steps: int):
-    from trivium.agents.search.recipe import Parts, Search
+    from trivium.agents.search.recipe import Search
+    from trivium.recipe.parts import Parts
 
     return Parts(Search(model=model, without="pruning", groups=groups, size=SIZE, steps=steps, warmup=max(384, groups * steps)))
 
@@ -268,7 +269,7 @@ def main() -> None:
 def starting_model(folder: Path, quick: bool) -> str:
     from warm import warm
 
-    from trivium.agents.search.recipe import NANO
+    from trivium.assets import NANO
 
     return str(NANO) if quick else warm(folder, without="pruning")
 

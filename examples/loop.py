@@ -9,10 +9,10 @@ import torch
 
 from trivium import CISPO, Batch, Engine, Harness, Learner, Limits, Network, Plan, Sampling, Window, publish, rollouts
 from trivium.agents.search import SearchReward, search_tools
-from trivium.agents.search.recipe import NANO
+from trivium.agents.search.citation import repetition
 from trivium.agents.search.tools import BRIEF
+from trivium.assets import NANO
 from trivium.corpus import Corpus
-from trivium.reward import repetition
 from trivium.tasks.world import World
 
 

@@ -7,9 +7,9 @@ import asyncio
 
 from trivium import Corpus, Episode, Harness, Renderer, Scripted, Window, compose, score
 from trivium.agents.search import SearchReward, search_tools
-from trivium.agents.search.recipe import NANO
 from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.agents.search.tools import BRIEF
+from trivium.assets import NANO
 from trivium.tasks.world import World
 
 

@@ -6,7 +6,7 @@ python examples/tool.py
 import asyncio
 
 from trivium import Harness, Passage, Renderer, Scripted, Task, Window, prune_chunks, tool
-from trivium.agents.search.recipe import NANO
+from trivium.assets import NANO
 from trivium.policy.scripted import call, say
 
 NOTES = {

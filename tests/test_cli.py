@@ -62,6 +62,7 @@ def test_training_writes_what_it_promises(trained):
     assert summary["paired"].keys() == {"rl_minus_sft", "rl_greedy_minus_sft_greedy"}
     for differences in summary["paired"].values():
         assert differences.keys() >= METRICS and all(len(interval) == 3 for interval in differences.values())
+    assert json.loads((trained / "agent.json").read_text())["name"] == "Search"
     kinds = [json.loads(line, parse_constant=_no_number)["kind"] for line in (trained / "metrics.jsonl").open()]
     assert kinds == ["sft"] * 4 + ["rl_eval", "rl", "rl_eval"]
     assert {path.stem for path in (trained / "results").iterdir()} == {*POLICIES, "expert"}
@@ -115,7 +116,16 @@ def test_an_agent_that_has_no_prunes_has_none_refused(trained, capsys, tmp_path)
     bare = shutil.copytree(trained, tmp_path / "bare")
     kept = json.loads((bare / "recipe.json").read_text())
     (bare / "recipe.json").write_text(json.dumps(kept | {"without": "pruning"}))
-    refused(capsys, "was trained --without pruning", "eval", "search", bare, "--tasks", "2", "--no-prune")
+    refused(
+        capsys,
+        "trained --without pruning, so there is nothing that --no-prune could refuse",
+        "eval",
+        "search",
+        bare,
+        "--tasks",
+        "2",
+        "--no-prune",
+    )
 
 
 @pytest.mark.parametrize("verb", ["eval", "eval search"])
@@ -129,7 +139,7 @@ def test_eval_compares_runs_and_writes_what_it_says(trained, capsys, tmp_path, v
     assert "| one hybrid search |" in page and "| perfect script |" in page
     numbers = json.loads((tmp_path / "claim.json").read_text(), parse_constant=_no_number)
     own = json.loads((trained / "results" / "rl.json").read_text())
-    assert numbers["recipes"][0]["per_task"][0]["rl"]["f1"] == [round(value, 4) for value in own["scores"]["f1"]]
+    assert numbers["recipes"][0]["policies"]["rl"]["f1"][0] == pytest.approx(sum(own["scores"]["f1"]) / 4)
     assert numbers["command"].startswith(f"trivium {verb} --compare run ") and numbers["versions"]["torch"]
     assert str(trained.parent) not in page and (tmp_path / "claim.png").read_bytes()[:4] == b"\x89PNG"
 
@@ -186,7 +196,7 @@ def test_show_reads_a_run(trained, capsys):
 def test_show_reads_a_store_of_ones_own(copied, tmp_path, capsys):
     store = shutil.copy(copied / "episodes.db", tmp_path / "mine.db")
     code, out, err = told(capsys, "show", store, "--episode", "rl/0/", "--count", "2")
-    assert code == 0 and out.count("gold documents") == 2 and "curve.png" not in out
+    assert code == 0 and out.count("answer: gold: ") == 2 and "curve.png" not in out
     assert "eval/base/" in told(capsys, "show", store, "--count", "1")[1]  # in the order written
     refused(capsys, "is a store and no run", "show", store, "--policy", "rl")
     refused(capsys, "there are --episode teacher/, rl/", "show", store, "--episode", "ask/")
@@ -260,7 +270,8 @@ def refused(capsys, why: str, *words: str | Path) -> None:
     [
         ("fly", "no verb 'fly'"),
         ("train", "the name of an agent"),
-        ("train coder", "the name of an agent"),
+        ("train coder", "there is no agent 'coder'; there are search, and your own"),
+        ("train nowhere.py", "there is no file"),
         ("train search --steps -2", "--steps must be at least 0, not -2"),
         ("train search --groups -2", "--groups must be at least 1"),
         ("train search --size 1", "--size must be at least 2"),
@@ -288,14 +299,14 @@ def refused(capsys, why: str, *words: str | Path) -> None:
         ("eval search nowhere --tasks -1", "--tasks must be"),
         ("eval search nowhere --rollouts 0", "--rollouts must be"),
         ("eval search nowhere --split train", "--split train is of a --corpus"),
-        ("eval --compare nowhere --split train", "--split train is of a --corpus"),
+        ("eval search --compare nowhere --split train", "--split train is of a --corpus"),
         ("eval --compare nowhere", "is no run"),
         ("eval search --compare nowhere", "is no run"),
         ("eval --compare", "nothing to compare"),
-        ("eval --compare nowhere --json .", "it is a folder"),
+        ("eval search --compare nowhere --json .", "it is a folder"),
         ("export nowhere/x file", "is no run"),
-        ("eval --compare nowhere --tasks -1", "--tasks must be"),
-        ("eval --compare nowhere --json no/such/file.json", "its folder does not exist"),
+        ("eval search --compare nowhere --tasks -1", "--tasks must be"),
+        ("eval search --compare nowhere --json no/such/file.json", "its folder does not exist"),
         ("ask nowhere  --corpus .", "is no run"),
     ],
 )

@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 
 from tests.laws.walks import TASK, search_corpus
-from trivium.agents.search.lessons import Purse
+from trivium.agents.search.citation import cited
 from trivium.agents.search.recipe import Search
-from trivium.agents.search.train import train
 from trivium.errors import CorruptError, InputError, PolicyError, Unsupported
 from trivium.harness import Harness, Window, prune_chunks, refuse_silence
 from trivium.nn import Network
 from trivium.policy import Endpoint, View, endpoint
-from trivium.reward import cited
+from trivium.recipe import train
+from trivium.recipe.lessons import Purse
 from trivium.trace import Prune, Sampling, rows
 from trivium.trace.codec import decode, encode
 from trivium.train import CISPO, SFT, Batch, Group, Learner

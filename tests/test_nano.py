@@ -11,7 +11,7 @@ import torch
 
 from bases.nano import data, probe
 from bases.nano.pages import Shelf, walk
-from trivium.agents.search.recipe import READER
+from trivium.assets import READER
 from trivium.tasks import names
 
 FOLDER = Path(__file__).parents[1] / "src" / "trivium" / "assets" / "nano"

@@ -24,7 +24,7 @@ from transformers import Qwen3ForCausalLM
 from bases.nano import data, model, probe, tokenizer
 from bases.nano.muon import Muon
 from bases.nano.pages import Shelf
-from trivium.agents.search.recipe import NANO
+from trivium.assets import NANO
 
 MICRO_TOKENS = 2048
 MICROS = 2

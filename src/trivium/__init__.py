@@ -7,11 +7,13 @@ decides whether they may be used; **tasks** are made and proven; **loops** never
 Floors (a folder imports only from lower ones; tests/test_floors.py):
 
     0  errors, files, clock, trace   what happened
-    1  policy, corpus, nn            who speaks; what can be searched; the network
+    1  policy, corpus, nn, fleet     who speaks; what can be searched; the network; equal processes
     2  harness, reward, engine, weights
-    3  train, eval, tasks, fleet
+    3  train, eval, tasks
     4  loops, viewer
-    5  agents/search                 Context-1
+    5  recipe                        the whole line of any agent
+    6  agents/search                 Context-1
+    7  cli
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "trivium.trace": ("Episode", "Sampling", "Score", "Store", "Task", "rows"),
-    "trivium.policy": ("Endpoint", "Renderer", "Scripted"),
+    "trivium.policy": ("Endpoint", "Policy", "Renderer", "Scripted"),
     "trivium.corpus": ("Corpus", "read_documents"),
     "trivium.nn": ("Network",),
     "trivium.harness": (
@@ -37,6 +39,8 @@ _HOMES = {
     ),
     "trivium.eval": ("evaluate",),
     "trivium.loops": ("Journal", "Pace", "Plan", "Source", "rl", "rollouts", "run_loop", "sft"),
+    "trivium.viewer": ("Panels",),
+    "trivium.recipe": ("Recipe",),
 }  # fmt: skip
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]

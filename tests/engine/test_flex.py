@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn.attention.flex_attention import create_block_mask
 
-from trivium.agents.search.recipe import NANO
+from trivium.assets import NANO
 from trivium.engine import Engine, flex, products, view
 from trivium.engine.cache import PAGE, Cache
 from trivium.engine.flex import block_mask, tables

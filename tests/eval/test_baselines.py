@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.laws.walks import TASK, script, search, search_corpus
-from trivium.agents.search.baselines import SEARCHES, Found, judged, plain_rankings, returned
+from trivium.agents.search.baselines import SEARCHES, Ranked, judged, plain_rankings, returned
 from trivium.agents.search.reward import SearchReward
 from trivium.corpus import Corpus, Document, HashEmbedder
 from trivium.harness import Harness, Window
@@ -66,5 +66,5 @@ def test_an_answer_is_judged_as_its_episode_is(renderer, answer):
 
 def test_yes_and_no_are_found_where_all_gold_is():
     task = Task("t", "Same?", {"gold": ["a", "b"], "answer": "yes"})
-    assert judged(task, [Found("a"), Found("b")])["answer_found"] == 1.0
-    assert judged(task, [Found("a", True)])["answer_found"] == 0.0
+    assert judged(task, [Ranked("a"), Ranked("b")])["answer_found"] == 1.0
+    assert judged(task, [Ranked("a", True)])["answer_found"] == 0.0

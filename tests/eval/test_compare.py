@@ -10,18 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from trivium.agents.search import measured as measuring
-from trivium.agents.search import recipe as recipes
-from trivium.agents.search.baselines import Found
-from trivium.agents.search.compare import AGENTS, RANKED, _rollouts, compare, histories
-from trivium.agents.search.measured import Attempt, Measured, Speaker, Suite, _attempt, speakers
-from trivium.agents.search.recipe import NANO, Search
-from trivium.agents.search.report import as_json, markdown, tables
+from trivium.agents.search import comparison as comparing
+from trivium.agents.search import harness as harnesses
+from trivium.agents.search.baselines import Ranked
+from trivium.agents.search.comparison import AGENTS, RANKED, SearchSuite, _plain, rollouts
+from trivium.agents.search.recipe import Search
+from trivium.agents.search.tables import tables as more
+from trivium.assets import NANO
 from trivium.corpus import HashEmbedder
 from trivium.errors import InputError, PolicyError
+from trivium.recipe import measured as measuring
+from trivium.recipe.compare import compare, histories
+from trivium.recipe.comparison import Speaker
+from trivium.recipe.measured import Attempt, Measured, _attempt
+from trivium.recipe.report import as_json, markdown, tables
 from trivium.trace import Store, Task
 
-SUITE = Suite(tasks=4)
+SUITE = SearchSuite(tasks=4)
+WHOLE = SearchSuite(tasks=4, rollouts=2, no_prune=True)
 RL = Speaker("rl", "rl")
 
 
@@ -39,7 +45,7 @@ def quiet():
 
 @pytest.fixture(autouse=True)
 def offline(monkeypatch):
-    monkeypatch.setattr(measuring, "open_embedder", lambda name: HashEmbedder())
+    monkeypatch.setattr(comparing, "open_embedder", lambda name: HashEmbedder())
 
 
 def run(folder: Path, **fields) -> Path:
@@ -63,15 +69,15 @@ def runs(tmp_path_factory) -> list[str]:
 @pytest.fixture(scope="module")
 def said(runs) -> dict:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measuring, "open_embedder", lambda name: HashEmbedder())
-        return compare(runs, SUITE, rollouts=2, no_prune=True, workers=1, watch=quiet)
+        patch.setattr(comparing, "open_embedder", lambda name: HashEmbedder())
+        return compare(runs, WHOLE, workers=1, watch=quiet)
 
 
 def test_runs_of_a_recipe_are_pooled_and_another_recipe_stands_apart(said):
     first, second = said["recipes"]
     assert (first["label"], first["seeds"], first["tasks"]) == ("A", [0, 1], 8)
     assert (second["label"], second["seeds"], second["tasks"]) == ("B (without penalty)", [1], 4)
-    names = {speaker.name for speaker in speakers(no_prune=True)}
+    names = {speaker.name for speaker in Search().comparison().speakers(WHOLE)}
     assert first["policies"].keys() == names == {"base", "base_greedy", "sft", "sft_greedy", "rl", "rl_greedy"} | {
         "rl_no_prune", "rl_greedy_no_prune", "expert",
     }  # fmt: skip
@@ -110,8 +116,8 @@ def test_rollouts_cost_what_they_all_cost(said):
 def test_uncut_rollouts_hold_all_that_any_of_them_returned():
     task = Task(id="t", prompt="?", truth={"gold": ["a", "c"], "answer": "c"})
     scores = dict.fromkeys((*RANKED, "returned", "spent", "searches"), 1.0)
-    known = {("t", n): Attempt(scores, [Found("a", False), Found(doc, doc == "c")]) for n, doc in enumerate("bc")}
-    made = _rollouts([task], Speaker("rl", "rl", attempts=2), known)
+    known = {("t", n): Attempt(scores, [Ranked("a", False), Ranked(doc, doc == "c")]) for n, doc in enumerate("bc")}
+    made = rollouts([task], Speaker("rl", "rl", attempts=2), known)
     told = {name: dict(made[f"rl_{name}"].scores) for name in ("fused", "uncut")}
     assert [told[name]["returned"] for name in ("fused", "uncut")] == [[2.0], [3.0]]
     assert told["uncut"]["output_recall"] == told["uncut"]["answer_found"] == [1.0]
@@ -130,18 +136,18 @@ def test_how_training_went_is_told_of_all_runs_together(tmp_path):
         told = [{"clipped": n + at, "entropy": float("nan"), "cpu_seconds": 450.0 * (1 + at)} for n in range(16)]
         lines = [{"kind": "rl", "step": n + 1, "metrics": metrics} for n, metrics in enumerate(told)]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    said = compare([str(folder) for folder in folders], SUITE, rollouts=1, no_prune=False, workers=1, watch=quiet)
+    said = compare([str(folder) for folder in folders], SUITE, workers=1, watch=quiet)
     assert said["recipes"][0]["training"] == {"clipped": {"first": 1.0, "last": 15.0, "mean": 8.0, "most": 16.0}}
     assert said["recipes"][0]["cpu_hours"] == {"rl": 3.0}
-    assert next(table for table in tables(said) if table.title == "A: training").note.endswith("CPU hours a run: RL 3.")
+    assert next(table for table in tables(said, more) if table.title == "A: training").note.endswith("CPU hours a run: RL 3.")
 
 
 def test_tables_and_json_hold_it(said):
-    numbers = {"command": "trivium eval", "commit": "abc", "versions": {}, "corpus": "", "split": "test", "hops": 0, **said}
-    page = markdown(numbers)
-    titles = [table.title for table in tables(numbers)]
+    numbers = {"command": "trivium eval", "commit": "abc", "versions": {}, "suite": str(WHOLE), **said}
+    page = markdown(numbers, more)
+    titles = [table.title for table in tables(numbers, more)]
     assert all(f"## {title}" in page for title in titles) and "B (without penalty) minus A" in titles
-    assert {len(row) for table in tables(numbers) for row in table.rows if len(row) != len(table.header)} == set()
+    assert {len(row) for table in tables(numbers, more) for row in table.rows if len(row) != len(table.header)} == set()
     assert json.loads(as_json(numbers))["recipes"][0]["seeds"] == [0, 1] and "NaN" not in as_json(numbers)
 
 
@@ -150,18 +156,18 @@ def test_nothing_is_attempted_twice(said, runs, monkeypatch):
         raise AssertionError("it was measured before")
 
     monkeypatch.setattr(measuring, "Engine", refuse)
-    monkeypatch.setattr(measuring, "plain_rankings", refuse)
-    assert as_json(compare(runs, SUITE, 2, True, 1, quiet)) == as_json(said)
-    fewer = compare(runs[:1], Suite(tasks=2), 1, False, 1, quiet)
+    monkeypatch.setattr(comparing, "plain_rankings", refuse)
+    assert as_json(compare(runs, WHOLE, 1, quiet)) == as_json(said)
+    fewer = compare(runs[:1], SearchSuite(tasks=2), 1, quiet)
     assert fewer["recipes"][0]["per_task"][0]["rl"]["f1"] == said["recipes"][0]["per_task"][0]["rl"]["f1"][:2]
 
 
 def test_questions_of_so_many_hops_alone(tmp_path):
     folder = str(run(tmp_path / "r"))
-    every, deep = Measured(folder, Suite(tasks=32)).tasks, Measured(folder, Suite(tasks=7, hops=4)).tasks
+    every, deep = Measured(folder, SearchSuite(tasks=32)).tasks, Measured(folder, SearchSuite(tasks=7, hops=4)).tasks
     assert [task.id for task in deep] == [task.id for task in every if task.truth["hops"] == 4][:7] and len(deep) == 7
-    with pytest.raises(InputError, match="no question of 9 hops"):
-        assert Measured(folder, Suite(tasks=2, hops=9)).tasks
+    with pytest.raises(InputError, match="no task to be measured on: .* of 9 hops"):
+        assert Measured(folder, SearchSuite(tasks=2, hops=9)).tasks
 
 
 def test_runs_that_share_their_warm_ups_with_others_are_pooled(tmp_path):
@@ -170,21 +176,21 @@ def test_runs_that_share_their_warm_ups_with_others_are_pooled(tmp_path):
     warm = {"sft_steps": 0, "without": "answer"}
     arms = [run(tmp_path / f"arm-{seed}", seed=seed, model=str(whole[seed] / "model-sft"), **warm) for seed in (0, 1)]
     crossed = run(tmp_path / "crossed", seed=1, model=str(whole[0] / "model-sft"), **warm)
-    sides = histories([str(folder) for folder in (*whole, *arms)])
+    sides = histories([str(folder) for folder in (*whole, *arms)], SUITE)
     assert [len(runs) for runs in sides.values()] == [2, 2]
     assert list(sides)[1] == f"B (model {whole[0] / 'model-sft'}, sft_steps 0, without answer)"
-    assert [len(runs) for runs in histories([str(arms[1]), str(crossed)]).values()] == [1, 1]
+    assert [len(runs) for runs in histories([str(arms[1]), str(crossed)], SUITE).values()] == [1, 1]
 
 
 def test_runs_that_begin_at_one_warm_up_are_pooled(tmp_path):
     warm = str(run(tmp_path / "whole", seed=0) / "model-sft")
     arms = [run(tmp_path / f"arm-{seed}", seed=seed, model=warm, sft_steps=0) for seed in (0, 1, 2)]
-    assert [len(runs) for runs in histories([str(folder) for folder in arms]).values()] == [3]
+    assert [len(runs) for runs in histories([str(folder) for folder in arms], SUITE).values()] == [3]
 
 
 def test_a_run_without_the_tool_is_not_measured_with_its_prunes_refused(tmp_path):
     folders = [run(tmp_path / "whole"), run(tmp_path / "bare", without="pruning")]
-    said = compare([str(folder) for folder in folders], SUITE, rollouts=1, no_prune=True, workers=1, watch=quiet)
+    said = compare([str(folder) for folder in folders], replace(SUITE, no_prune=True), workers=1, watch=quiet)
     assert ["rl_no_prune" in side["policies"] for side in said["recipes"]] == [True, False]
 
 
@@ -219,10 +225,10 @@ def test_an_engine_that_breaks_on_the_way_leaves_no_zeros(tmp_path, monkeypatch)
 def test_there_must_be_a_tool_to_refuse(tmp_path):
     folder = run(tmp_path / "bare", without="pruning")
     with pytest.raises(InputError, match="nothing that --no-prune could refuse"):
-        compare([str(folder)], SUITE, rollouts=1, no_prune=True, workers=1, watch=quiet)
+        compare([str(folder)], replace(SUITE, no_prune=True), workers=1, watch=quiet)
 
 
-def asked(folder: Path, question: str, gold: str, answer: str) -> Suite:
+def asked(folder: Path, question: str, gold: str, answer: str) -> SearchSuite:
     """A data set of one question over three pages."""
     (folder / "qrels").mkdir(parents=True, exist_ok=True)
     pages = [
@@ -234,11 +240,11 @@ def asked(folder: Path, question: str, gold: str, answer: str) -> Suite:
     (folder / "corpus.jsonl").write_text("\n".join(lines))
     (folder / "queries.jsonl").write_text(json.dumps({"_id": "0", "text": question, "metadata": {"answer": answer}}))
     (folder / "qrels" / "test.tsv").write_text(f"query-id\tcorpus-id\tscore\n0\t{gold}\t1\n")
-    return Suite(corpus=str(folder))
+    return SearchSuite(corpus=str(folder))
 
 
 def test_a_question_of_the_same_id_or_a_corrected_one_is_another(tmp_path, monkeypatch):
-    monkeypatch.setattr(recipes, "open_embedder", lambda *_, **__: HashEmbedder())
+    monkeypatch.setattr(harnesses, "open_embedder", lambda *_, **__: HashEmbedder())
     folder = str(run(tmp_path / "r"))
     for question, gold, answer, first in (
         ("Who founded Bern?", "d1", "a baker", "d1"),
@@ -248,7 +254,7 @@ def test_a_question_of_the_same_id_or_a_corrected_one_is_another(tmp_path, monke
         made = Measured(folder, asked(tmp_path / "data", question, gold, answer))
         assert made.missing(RL) == [("0", 0)]
         _attempt(made, RL, made.missing(RL), lambda n: None)
-        assert made.missing(RL) == [] and made.plain(lambda n: None)["0"]["bm25"][0].doc == first
+        assert made.missing(RL) == [] and _plain(made, lambda n: None)["0"]["bm25"][0].doc == first
 
 
 def test_two_questions_of_one_id_are_refused(tmp_path):
@@ -261,7 +267,8 @@ def test_two_questions_of_one_id_are_refused(tmp_path):
 def test_other_weights_and_another_harness_are_another_measurement(tmp_path):
     made = Measured(str(run(tmp_path / "r")), SUITE)
     before = made.prefix(RL)
-    assert len({made.prefix(speaker) for speaker in speakers(no_prune=True)}) == len(speakers(no_prune=True))
+    everybody = made.comparison.speakers(WHOLE)
+    assert len({made.prefix(speaker) for speaker in everybody}) == len(everybody)
     bare = Measured(str(run(tmp_path / "b", without="pruning")), SUITE)
     assert bare.prefix(RL) != before
     bare.harness(RL).ending = None
@@ -286,7 +293,7 @@ def test_what_the_run_measured_itself_counts_if_it_covers_all_tasks(tmp_path):
     own.write(episodes)
     own.close()
     assert made.missing(RL) == []
-    assert len(Measured(str(folder), Suite(tasks=5)).missing(RL)) == 5
+    assert len(Measured(str(folder), SearchSuite(tasks=5)).missing(RL)) == 5
     (folder / "recipe.json").write_text(json.dumps(Search(without="pruning").fields()))
     assert len(Measured(str(folder), SUITE).missing(RL)) == 4, "made in another harness: its prompt is another"
     (folder / "recipe.json").write_text(json.dumps(Search().fields()))
@@ -305,30 +312,39 @@ def test_documents_that_changed_since_a_run_was_begun_are_told(tmp_path, monkeyp
     (data / "corpus.jsonl").write_text('{"_id": "d1", "title": "Tall Oak", "text": "Tall Oak is an album."}')
     (data / "queries.jsonl").write_text('{"_id": "q1", "text": "What is Tall Oak?"}')
     (data / "qrels" / "test.tsv").write_text("q1\td1\t1\n")
-    monkeypatch.setattr(recipes, "open_embedder", lambda name, progress=None: HashEmbedder())
+    monkeypatch.setattr(harnesses, "open_embedder", lambda name, progress=None: HashEmbedder())
     real = run(tmp_path / "real", corpus=str(data))
     (real / "inputs.json").write_text('{"documents": "of then"}')
     with pytest.raises(InputError, match="real was begun with other documents than .*data has now"):
-        compare([str(real)], SUITE, 1, False, 1, quiet)
+        compare([str(real)], SUITE, 1, quiet)
     assert not (real / "compare.db").exists()
 
 
 def test_what_cannot_be_compared_is_refused(tmp_path, runs):
     twin, far = run(tmp_path / "twin"), run(tmp_path / "far", seed=7, without="answer")
     with pytest.raises(InputError, match="another run of seed 0"):
-        compare([runs[0], str(twin)], SUITE, 1, False, 1, quiet)
+        compare([runs[0], str(twin)], SUITE, 1, quiet)
     with pytest.raises(InputError, match="share no seed"):
-        compare([runs[0], str(far)], SUITE, 1, False, 1, quiet)
+        compare([runs[0], str(far)], SUITE, 1, quiet)
     real = run(tmp_path / "real", corpus="nowhere/hotpotqa")
     with pytest.raises(
         InputError, match=r"a0 \(generated worlds\) and .*real \(nowhere/hotpotqa\) have no questions in common"
     ):
-        compare([runs[0], str(real)], SUITE, 1, False, 1, quiet)
+        compare([runs[0], str(real)], SUITE, 1, quiet)
     shutil.rmtree(twin / "model-sft")
     with pytest.raises(InputError, match="keeps no model-sft"):
-        compare([str(twin)], SUITE, 1, False, 1, quiet)
+        compare([str(twin)], SUITE, 1, quiet)
     assert not (twin / "compare.db").exists(), "it is told before anything is attempted"
-    moved = run(tmp_path / "moved", model="runs/whole/model-sft", sft_steps=0)
-    with pytest.raises(InputError, match="moved began with runs/whole/model-sft, which is not here"):
-        compare([str(moved)], SUITE, 1, False, 1, quiet)
-    assert not (moved / "compare.db").exists()
+
+
+def test_a_finished_run_outlives_the_model_that_it_began_with(tmp_path):
+    """Its own weights are compared, and the base has no column."""
+    for name in ("a-folder-that-was-moved", "runs/whole/model-sft"):
+        moved = run(tmp_path / f"of-{Path(name).name}", model=str(tmp_path / name), sft_steps=0)
+        numbers = compare([str(moved)], SUITE, 1, quiet)["recipes"][0]
+        assert numbers["policies"].keys() == {"sft", "sft_greedy", "rl", "rl_greedy", "expert"}
+        assert numbers["paired"].keys() == {"rl minus sft", "rl_greedy minus sft_greedy"}
+
+
+def test_what_is_written_holds_no_scores_of_single_tasks(said):
+    assert "per_task" in said["recipes"][0] and "per_task" not in as_json(said)

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from tests.laws.walks import TASK, search, search_corpus
-from trivium.agents.search.baselines import Found, fused, returned
+from trivium.agents.search.baselines import Ranked, fused, returned
+from trivium.agents.search.fuse import attempt_fused, fuse, mean_length
 from trivium.errors import InputError, PolicyError
-from trivium.eval import attempt_fused, fuse, mean_length
 from trivium.harness import Harness, Window
 from trivium.policy import Scripted
 from trivium.policy.scripted import call, say
@@ -40,8 +40,8 @@ def test_the_length_to_cut_to(lengths, expected):
 
 
 def test_a_document_states_what_it_stated_in_any_rollout():
-    rankings = [[Found("a"), Found("b", True)], [Found("b"), Found("c")]]
-    assert fused(rankings) == [Found("b", True), Found("a"), Found("c")]
+    rankings = [[Ranked("a"), Ranked("b", True)], [Ranked("b"), Ranked("c")]]
+    assert fused(rankings) == [Ranked("b", True), Ranked("a"), Ranked("c")]
 
 
 def test_rollouts_of_a_harness_are_fused_and_cut(renderer):

@@ -9,7 +9,8 @@ import math
 import pytest
 
 from tests.laws.walks import TASK, keep, pruning, script, search, search_corpus
-from trivium.agents.search.measured import effort, refusing
+from trivium.agents.search.comparison import effort
+from trivium.agents.search.harness import refusing
 from trivium.agents.search.pruning import prune_measures, prune_report
 from trivium.harness import Harness, Window, prune_chunks
 from trivium.policy.scripted import call, say

@@ -8,12 +8,12 @@ import functools
 import pytest
 
 from tests.harness.test_rough import Words, asks, two
-from trivium.agents.search.recipe import NANO
+from trivium.agents.search.citation import cited, repetition
+from trivium.assets import NANO
 from trivium.errors import InputError
 from trivium.harness import Harness, Window, prune_chunks
 from trivium.policy import Renderer, Scripted
 from trivium.policy.scripted import say
-from trivium.reward import cited, repetition
 from trivium.trace import Sampling, Task, rows
 
 

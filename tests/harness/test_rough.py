@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from tests.laws.walks import TASK, search, search_corpus
-from trivium.agents.search.recipe import NANO
+from trivium.agents.search.citation import handles
+from trivium.assets import NANO
 from trivium.errors import InputError
 from trivium.harness import Harness, Limits, Passage, Window, prune_chunks, tool
 from trivium.policy import Renderer, Reply, Scripted
 from trivium.policy.scripted import call, say
-from trivium.reward import handles
 from trivium.trace import Store, Task
 
 

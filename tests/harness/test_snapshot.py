@@ -9,10 +9,10 @@ import pytest
 
 from tests.laws import walks
 from tests.laws.walks import TASK, keep, search, search_corpus
+from trivium.agents.search.citation import handles
 from trivium.harness import Harness, Window, prune_chunks
 from trivium.policy import Renderer, Scripted
 from trivium.policy.scripted import call, say
-from trivium.reward import handles
 from trivium.trace import Branch, Point, Sampling, decode, encode
 
 SEARCH, TWICE = call(search()), call(search(), search())

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trivium.agents.search.recipe import NANO
+from trivium.assets import NANO
 from trivium.nn import Network
 
 pytestmark = pytest.mark.timeout(1200)  # whole trainings, on machines that may do something else

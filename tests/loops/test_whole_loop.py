@@ -14,9 +14,9 @@ import pytest
 from benchmarks.whole_loop import PHASES, recorded, total
 from trivium import Harness, Limits, Scripted, Window
 from trivium.agents.search import search_tools
-from trivium.agents.search.recipe import NANO
 from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.agents.search.tools import BRIEF_UNPRUNED
+from trivium.assets import NANO
 from trivium.corpus import Corpus
 from trivium.policy import Renderer
 from trivium.tasks.world import World

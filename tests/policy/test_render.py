@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trivium.agents.search.recipe import NANO
+from trivium.assets import NANO
 from trivium.errors import InputError, Unsupported
 from trivium.policy import Renderer, Scripted
 from trivium.policy.scripted import call, say

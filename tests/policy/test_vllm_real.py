@@ -16,8 +16,8 @@ import torch
 
 from trivium import CISPO, Batch, Engine, Group, Harness, Learner, Limits, Network, Sampling, Window, publish
 from trivium.agents.search import search_tools
-from trivium.agents.search.recipe import NANO
 from trivium.agents.search.tools import BRIEF
+from trivium.assets import NANO
 from trivium.cli import export
 from trivium.corpus import Corpus
 from trivium.errors import LawError, PolicyError, Unsupported

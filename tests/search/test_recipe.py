@@ -11,21 +11,27 @@ from typing import get_args, get_type_hints
 import pytest
 import torch
 
-from trivium.agents.search.recipe import NANO, READER, Parts, Search, limits_in
+from trivium.agents.search.curriculum import two_phases
+from trivium.agents.search.harness import limits_in
+from trivium.agents.search.recipe import Search
 from trivium.agents.search.reward import SearchReward
 from trivium.agents.search.teacher import Imperfection, Teacher
-from trivium.agents.search.train import check
+from trivium.assets import NANO, READER
 from trivium.errors import InputError
 from trivium.eval import evaluate
 from trivium.policy import Scripted
+from trivium.recipe.parts import Parts
 from trivium.reward import score
-from trivium.tasks.curriculum import two_phases
 
 PARTS = get_args(get_type_hints(Search)["without"])
 
 
+def search(without: str = "nothing", skew: float = 0.5) -> Search:
+    return Search(without=without, warmup=64, steps=4, groups=8, eval_tasks=24, skew=skew)
+
+
 def parts(without: str = "nothing", skew: float = 0.5) -> Parts:
-    return Parts(Search(without=without, warmup=64, steps=4, groups=8, eval_tasks=24, skew=skew))
+    return Parts(search(without, skew))
 
 
 @pytest.mark.parametrize("without", PARTS)
@@ -39,41 +45,41 @@ def test_only_pruning_takes_a_tool_away(without):
 def test_the_perfect_script_calls_no_tool_that_the_harness_lacks(without):
     made = parts(without)
     tasks = made.heldout_tasks
-    episodes = [asyncio.run(made.harness.run(task, made.expert)) for task in tasks]
+    episodes = [asyncio.run(made.harness.run(task, made.recipe.expert(tasks))) for task in tasks]
     calls = [call for episode in episodes for call in episode.agent.calls]
     assert any(call.name == "prune_chunks" for call in calls) == (without == "nothing")
     assert not any("no tool" in call.error for call in calls)
 
 
-def priced(made: Parts, **terms) -> SearchReward:
-    return SearchReward(window=made.window, **{"effort": 0.06, **terms})
+def priced(made: Search, **terms) -> SearchReward:
+    return SearchReward(window=made.room, **{"effort": 0.06, **terms})
 
 
 def test_what_a_reward_lacks():
-    made = parts()
-    assert parts("nothing").scorer(0) == priced(made, beta=4.0)
-    assert parts("nothing").scorer(3) == priced(made, beta=2.0)
-    assert parts("trajectory").scorer(3) == priced(made, beta=2.0, trajectory=0.0)
-    assert parts("answer").scorer(3) == priced(made, beta=2.0, answer=0.0)
-    assert parts("penalty").scorer(3) == priced(made, beta=2.0, pruning=0.0)
-    assert parts("recall").scorer(0) == priced(made, beta=0.5)
-    assert parts("curriculum").scorer(3) == priced(made, beta=4.0)
-    assert parts("effort").scorer(3) == priced(made, beta=2.0, effort=0.0)
+    made = search()
+    assert search("nothing").scorer(0) == priced(made, beta=4.0)
+    assert search("nothing").scorer(3) == priced(made, beta=2.0)
+    assert search("trajectory").scorer(3) == priced(made, beta=2.0, trajectory=0.0)
+    assert search("answer").scorer(3) == priced(made, beta=2.0, answer=0.0)
+    assert search("penalty").scorer(3) == priced(made, beta=2.0, pruning=0.0)
+    assert search("recall").scorer(0) == priced(made, beta=0.5)
+    assert search("curriculum").scorer(3) == priced(made, beta=4.0)
+    assert search("effort").scorer(3) == priced(made, beta=2.0, effort=0.0)
 
 
 @pytest.mark.parametrize("field", ["algorithm", "without"])
 def test_a_name_that_nothing_has_is_refused(tmp_path, field):
     with pytest.raises(InputError, match=f"--{field} is one of .*, not 'prunning'"):
-        check(replace(Search(out=str(tmp_path / "run")), **{field: "prunning"}))
+        replace(Search(out=str(tmp_path / "run")), **{field: "prunning"}).check()
 
 
 def test_on_real_passages_late_turns_cost_and_the_base_reads():
-    made = Parts(Search(corpus="somewhere", steps=4))
+    made = Search(corpus="somewhere", steps=4)
     assert made.scorer(0) == priced(made, beta=4.0, turns=10, effort=0.0)
     assert [made.scorer(step).beta for step in range(4)] == pytest.approx([4, 4 - 2 / 3, 4 - 4 / 3, 2])
-    assert made.scorer(3) == made.judge == priced(made, beta=2.0, turns=10, effort=0.0)
-    assert (made.model, Parts(Search()).model, Parts(Search(model="mine")).model) == (str(READER), str(NANO), "mine")
-    assert (made.recipe.results, Search().results) == (2, 6)
+    assert made.scorer(3) == made.judge() == priced(made, beta=2.0, turns=10, effort=0.0)
+    assert (made.base(), Search().base(), Search(model="mine").base()) == (str(READER), str(NANO), "mine")
+    assert (made.results, Search().results) == (2, 6)
 
 
 def test_a_run_from_before_results_was_a_field_had_six():
@@ -89,24 +95,24 @@ def test_a_run_from_before_there_were_branches_has_none():
 
 def test_a_branch_alone_is_refused_before_anything_is_made(tmp_path):
     with pytest.raises(InputError, match="--branches 1 would have nothing to be compared with"):
-        check(replace(Search(out=str(tmp_path / "run")), branches=1))
+        replace(Search(out=str(tmp_path / "run")), branches=1).check()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")
 def test_a_device_that_is_not_there_is_refused_before_anything_is_made(tmp_path):
     with pytest.raises(InputError, match="--device cuda: torch sees no CUDA device here"):
-        check(replace(Search(out=str(tmp_path / "run")), device="cuda"))
+        replace(Search(out=str(tmp_path / "run")), device="cuda").check()
 
 
 def test_a_wide_window_has_more_turns_and_prices_them_later():
-    made = Parts(Search(corpus="somewhere", window=32_768))
-    assert limits_in(made.window).turns == made.judge.turns == 64
+    made = Search(corpus="somewhere", window=32_768)
+    assert limits_in(made.room).turns == made.judge().turns == 64
 
 
 def test_what_suits_passages_is_the_default_there():
     world, passages = Search(), Search(corpus="somewhere")
     assert (world.warmup, world.lr) == (1600, 4e-4) and (passages.warmup, passages.lr) == (3000, 1.5e-4)
-    assert [Parts(Search(max_lag=lag)).momentum for lag in (0, 1, 4)] == [0.9, 0.9, 0.5]
+    assert [Search(max_lag=lag).momentum for lag in (0, 1, 4)] == [0.9, 0.9, 0.5]
     assert (world.substeps, Search(max_lag=1).substeps, Search(max_lag=1, substeps=2).substeps) == (2, 1, 2)
     assert (world.sft_steps, world.steps, passages.sft_steps, passages.steps) == (120, 48, 96, 60)
     given = Search(corpus="somewhere", warmup=7, lr=0.1, sft_steps=0, steps=0)
@@ -116,15 +122,15 @@ def test_what_suits_passages_is_the_default_there():
 
 @pytest.mark.parametrize("corpus", ["", "somewhere"])
 def test_the_rate_rises_in_five_steps_and_falls_to_a_tenth(corpus):
-    rates = [Parts(Search(corpus=corpus, steps=64)).rate(step) for step in range(64)]
+    rates = [Search(corpus=corpus, steps=64).rate(step) for step in range(64)]
     assert rates[0] == pytest.approx(0.2) and max(rates) == rates[4] and rates[-1] == pytest.approx(0.1)
     assert all(a > b for a, b in zip(rates[4:], rates[5:], strict=False))
-    assert Parts(Search(steps=1)).rate(0) == 0.2
+    assert Search(steps=1).rate(0) == 0.2
 
 
 def test_one_passage_too_many_teaches_far_less_than_a_missed_answer():
     """Of eight attempts half have one passage too many, or half miss the answer: the second moves five times as much."""
-    credit = Parts(Search()).algorithm.credit
+    credit = Search().loss().credit
     extra, missed = (credit(torch.tensor([2.0] * 4 + [2.0 - worse] * 4)).abs().max() for worse in (0.04, 1.0))
     assert missed > 5 * extra
 
@@ -194,7 +200,7 @@ def test_on_passages_no_steps_are_no_error(passages):
 
 @pytest.mark.parametrize("without", PARTS)
 def test_all_are_judged_alike(without):
-    assert parts(without).judge == priced(parts(), beta=2.0)
+    assert search(without).judge() == priced(search(), beta=2.0)
     assert [task.id for task in parts(without).heldout_tasks] == [task.id for task in parts().heldout_tasks]
 
 
@@ -216,7 +222,7 @@ def test_a_run_from_before_skew_was_a_field_had_few_hops_first():
 @pytest.mark.parametrize("skew", [0.2, 1.5, float("nan")])
 def test_a_skew_that_is_no_share_is_refused_before_anything_is_made(tmp_path, skew):
     with pytest.raises(InputError, match="--skew is a share from 0.5"):
-        check(replace(Search(out=str(tmp_path / "run")), skew=skew))
+        replace(Search(out=str(tmp_path / "run")), skew=skew).check()
     assert not (tmp_path / "run").exists()
 
 
@@ -258,15 +264,14 @@ def _answers(made: Parts) -> float:
     """The share of the teacher's episodes of two hops that end in the gold documents and nothing else."""
     two = [task for task in made.train_tasks if task.truth["hops"] == 2]
     episodes = [asyncio.run(made.harness.run(task, made.teacher, sample=n)) for task in two for n in range(4)]
-    found = asyncio.run(score(episodes, made.judge))
+    found = asyncio.run(score(episodes, made.recipe.judge()))
     return sum(each["f1"] == 1.0 for each in found) / len(found)
 
 
 def _mean_reward(made: Parts, prune: float) -> float:
-
     perfect = Teacher(replace(Imperfection.none(), prune=prune))
     policy = Scripted(perfect.script(made.train_tasks), made.renderer)
-    result, _ = asyncio.run(evaluate(made.harness, made.train_tasks, policy, made.judge))
+    result, _ = asyncio.run(evaluate(made.harness, made.train_tasks, policy, made.recipe.judge()))
     return result.means()["reward"]
 
 

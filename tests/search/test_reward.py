@@ -10,11 +10,12 @@ import pytest
 from tests.laws.walks import TASK, script, search, search_corpus
 from trivium.agents.search import reward
 from trivium.agents.search.baselines import returned
+from trivium.agents.search.citation import repetition
 from trivium.agents.search.reward import SearchReward, returned_documents
 from trivium.errors import InputError
 from trivium.harness import Harness, Window
 from trivium.policy.scripted import call, say
-from trivium.reward import compose, effort_penalty, repetition
+from trivium.reward import compose, effort_penalty
 from trivium.tasks.proof import says
 
 

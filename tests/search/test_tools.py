@@ -7,14 +7,16 @@ import re
 
 import pytest
 
-from trivium.agents.search.recipe import Parts, Search, harness_on
+from trivium.agents.search.ask import _found
+from trivium.agents.search.harness import harness_on
+from trivium.agents.search.recipe import Search
 from trivium.agents.search.reward import returned_documents, shown_documents
-from trivium.agents.search.serve import _found
 from trivium.agents.search.tools import BRIEF, BRIEF_UNPRUNED, QUOTES, search_tools
 from trivium.corpus import Corpus, Document
 from trivium.harness import Harness, Passage, Window, tool
 from trivium.policy import Scripted
 from trivium.policy.scripted import call, say
+from trivium.recipe.parts import Parts
 from trivium.trace import Episode, Task
 
 DOCUMENTS = [

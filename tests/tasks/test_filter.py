@@ -9,21 +9,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from trivium.agents.search.curriculum import two_phases
+from trivium.agents.search.filter import Record, keep, rate
 from trivium.errors import InputError
-from trivium.tasks import Scored, World, keep, two_phases
-from trivium.tasks.filter import rate
+from trivium.tasks import World
 from trivium.trace import Task
 
 RECALLS = st.tuples(st.sampled_from((0, 0.2, 0.25, 0.4, 0.5, 0.6, 2 / 3, 1)), st.floats(0, 1), st.booleans())
 EPISODES = st.lists(st.tuples(st.integers(0, 8), RECALLS), max_size=60).map(
     lambda made: [
-        Scored(f"e{n}", f"q{query}", trajectory, trajectory * share if share > 0.1 else 0.0, malformed)
+        Record(f"e{n}", f"q{query}", trajectory, trajectory * share if share > 0.1 else 0.0, malformed)
         for n, (query, (trajectory, share, malformed)) in enumerate(made)
     ]
 )
 
 
-def good(episode: Scored) -> bool:
+def good(episode: Record) -> bool:
     return episode.trajectory_recall > 0.5 and episode.output_recall > 0.4 and not episode.malformed
 
 
@@ -50,17 +51,17 @@ def test_the_order_of_arrival_chooses_nothing(episodes, seed, rng: random.Random
 
 
 def test_zero_recall_fills_its_share_and_weak_ones_diminish():
-    strong = [Scored(f"s{n}", f"s{n}", 1, 1) for n in range(950)]
-    assert len(keep(strong + [Scored(f"z{n}", f"z{n}", 0, 0) for n in range(500)])) == 1000
-    assert len(keep(strong + [Scored(f"z{n}", "the same", 0, 0) for n in range(500)])) == 951
+    strong = [Record(f"s{n}", f"s{n}", 1, 1) for n in range(950)]
+    assert len(keep(strong + [Record(f"z{n}", f"z{n}", 0, 0) for n in range(500)])) == 1000
+    assert len(keep(strong + [Record(f"z{n}", "the same", 0, 0) for n in range(500)])) == 951
     for recall, share in ((0.1, 0.25), (0.2, 0.5), (0.3, 0.75)):
-        weak = keep([Scored(f"w{n}", f"w{n}", 0.6, recall) for n in range(2000)])
+        weak = keep([Record(f"w{n}", f"w{n}", 0.6, recall) for n in range(2000)])
         assert len(weak) / 2000 == pytest.approx(share, abs=0.04)
 
 
 @given(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1))
 def test_more_recall_is_never_less_likely_kept(a, b, c, d):
-    assert rate(Scored("", "", min(a, b), min(c, d))) <= rate(Scored("", "", max(a, b), max(c, d))) <= 1
+    assert rate(Record("", "", min(a, b), min(c, d))) <= rate(Record("", "", max(a, b), max(c, d))) <= 1
 
 
 def test_two_phases_hold_every_task_once_and_skew():

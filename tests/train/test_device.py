@@ -10,8 +10,8 @@ import torch
 from tests.train.house import groups, learner, network, record
 from trivium import CISPO, Engine, Harness, Learner, Limits, Network, Plan, Sampling, Window, rl, rollouts
 from trivium.agents.search import search_tools
-from trivium.agents.search.recipe import NANO
 from trivium.agents.search.tools import BRIEF
+from trivium.assets import NANO
 from trivium.corpus import Corpus
 from trivium.tasks.world import World
 from trivium.trace import Episode

@@ -4,17 +4,23 @@ import asyncio
 import copy
 import io
 import re
+from functools import partial
 
 import pytest
 from rich.console import Console, RenderableType
 
 from tests.laws import walks
+from trivium.agents.search.labels import LABELS
 from trivium.errors import InputError
 from trivium.harness import Harness, Limits, Window, prune_chunks
 from trivium.policy import Scripted
 from trivium.policy.scripted import call, say
 from trivium.trace import Prune, Restart, Task
-from trivium.viewer import episode_panel, reading, side_by_side
+from trivium.viewer import reading
+from trivium.viewer.episodes import episode_panel as any_panel
+from trivium.viewer.episodes import side_by_side as any_columns
+
+episode_panel, side_by_side = partial(any_panel, labels=LABELS), partial(any_columns, labels=LABELS)
 
 
 def shown(what: RenderableType, width: int = 110, styles: bool = False) -> str:
@@ -184,3 +190,10 @@ def test_a_truth_of_ones_own_is_shown_or_left_out(renderer, gold, told):
     episode = asyncio.run(harness.run(task, Scripted([call(walks.search()), say("#2")], renderer)))
     text = shown(episode_panel(episode))
     assert told in text and ("gold documents" in text) == bool(told)
+
+
+def test_an_agent_that_hands_no_labels_has_its_truth_shown_as_it_stands(renderer):
+    episode, _ = asyncio.run(walks.pruning(renderer))
+    text = shown(any_panel(episode, renderer.decode))
+    assert "★" not in text and "gold documents" not in text
+    has(text, "answer: gold: ")

@@ -8,7 +8,10 @@ import pytest
 from rich.console import Console
 
 from trivium.viewer import summary_table
-from trivium.viewer.table import METRICS
+
+METRICS = (
+    "f1", "output_recall", "trajectory_recall", "answer_found", "format_valid", "prune_rate", "prune_accuracy",
+)  # fmt: skip
 
 GREEN, RED = "\x1b[32m", "\x1b[31m"
 
@@ -28,7 +31,7 @@ def summary() -> dict:
 
 def shown(summary: dict, width: int) -> str:
     console = Console(record=True, width=width, force_terminal=True, color_system="standard", file=io.StringIO())
-    console.print(summary_table(summary))
+    console.print(summary_table(summary, METRICS))
     return console.export_text(styles=True)
 
 
@@ -48,7 +51,7 @@ def coloured(text: str, colour: str) -> set[str]:
 
 def cells(summary: dict) -> dict[str, list[str]]:
     """Column -> its cells, lines joined."""
-    columns = summary_table(summary).columns
+    columns = summary_table(summary, METRICS).columns
     return {str(c.header).replace("\n", " "): [str(cell).replace("\n", " ").strip() for cell in c.cells] for c in columns}
 
 
@@ -67,3 +70,9 @@ def test_policies_that_were_not_run_have_no_column():
     columns = cells({"sft": {"f1": 1.0}})
     assert list(columns) == ["metric", "SFT"] and columns["SFT"][0] == "1.000"
     assert "metric" in shown({}, 80)
+
+
+def test_without_names_every_number_has_a_row_and_the_reward_stands_first(summary):
+    summary["rl"]["reward"] = 1.0
+    names = [text.plain if hasattr(text, "plain") else str(text) for text in summary_table(summary).columns[0].cells]
+    assert names[0] == "reward" and [name.replace(" ", "_") for name in names[1:]] == sorted(METRICS)

@@ -4,45 +4,41 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from trivium.files import swap
+from trivium.viewer.panels import Event, Panels, scores_in
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-HELD_OUT = {"reward": "#1f4e79", "f1": "#c8553d", "output_recall": "#3a8f5c"}
-BEHAVIOUR = ("prune_rate", "searches", "calls_per_turn", "format_valid")
+COLOURS = ("#1f4e79", "#c8553d", "#3a8f5c")
 HEALTH = ("clipped", "entropy", "grad_norm", "gap")
 REFERENCES = {"sft": ("SFT sampled", ":"), "sft_greedy": ("SFT greedy", "--")}
 INK, GRID = "#333333", "#e6e6e6"
-SHARES = {"prune_rate", "format_valid"}
 
 Series = tuple[np.ndarray, np.ndarray]
 
 
-class Event(Protocol):
-    """What a loop said: `loops.run.Event`, or anything that has these."""
-
-    kind: str
-    step: int
-    metrics: dict[str, float]
-
-
-def learning_curve(events: Iterable[Event], summary: dict[str, Any] | None, path: str | Path) -> None:
-    """Write a PNG of 1600 x 900: held-out measures ("rl_eval" events) beside the SFT references of `summary` ({policy:
-    {metric: mean}}, policies sft and sft_greedy), training reward, behaviour and the learner's health ("rl" events).
+def learning_curve(
+    events: Iterable[Event], summary: dict[str, Any] | None, path: str | Path, panels: Panels = Panels()
+) -> None:
+    """Write a PNG of 1600 x 900 of the numbers that `panels` names: held-out measures ("rl_eval" events) beside the SFT
+    references of `summary` ({policy: {metric: mean}}, policies sft and sft_greedy), training reward, behaviour and the
+    learner's health ("rl" events).
 
     A panel without numbers says so. The file is the old one or the new one, never half of it.
     """
     from matplotlib import rc_context
 
+    events = list(events)
     with rc_context(STYLE):
-        save(_draw(list(events), summary or {}), path)
+        save(_Picture(events, summary or {}, panels, scores_in(events)).draw(), path)
 
 
 def save(figure: Figure, path: str | Path) -> None:
@@ -60,80 +56,99 @@ STYLE = {
 }  # fmt: skip
 
 
-def _draw(events: Sequence[Event], summary: dict[str, Any]) -> Figure:
-    """Two large panels above, two groups of four small ones below."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    """The picture of one run; `scores` are the numbers that its scorer gave."""
 
-    figure = Figure(figsize=(1600 / 120, 900 / 120), dpi=120, layout="constrained")
-    FigureCanvasAgg(figure)
-    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)
-    above, below = figure.subfigures(2, 1, height_ratios=(1.15, 1), hspace=0.04)
-    held_out, training = above.subplots(1, 2)
-    _held_out(held_out, events, summary)
-    _training(training, events)
-    for part, names, title in zip(
-        below.subfigures(1, 2, wspace=0.03), (BEHAVIOUR, HEALTH), ("Behaviour in training", "The learner"), strict=True
-    ):
-        part.suptitle(title, x=0.02, ha="left", fontsize=11, fontweight="bold")
-        for axes, name in zip(part.subplots(2, 2, sharex=True).flat, names, strict=True):
-            _small(axes, events, name)
-    return figure
+    events: Sequence[Event]
+    summary: dict[str, Any]
+    panels: Panels
+    scores: Sequence[str]
+
+    @property
+    def held_out(self) -> dict[str, str]:
+        """What is drawn of held-out tasks, each in its colour."""
+        return dict(zip(self.panels.held_out or self.scores or ("reward",), COLOURS, strict=False))
+
+    @property
+    def behaviour(self) -> tuple[str, ...]:
+        others = [name for name in self.scores if name != "reward"]
+        return self.panels.behaviour or tuple([*others, *USUAL][:4])
+
+    def draw(self) -> Figure:
+        """Two large panels above, two groups of four small ones below."""
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(1600 / 120, 900 / 120), dpi=120, layout="constrained")
+        FigureCanvasAgg(figure)
+        figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)
+        above, below = figure.subfigures(2, 1, height_ratios=(1.15, 1), hspace=0.04)
+        held_out, training = above.subplots(1, 2)
+        self._held_out(held_out)
+        self._training(training)
+        halves, titles = below.subfigures(1, 2, wspace=0.03), ("Behaviour in training", "The learner")
+        for part, names, title in zip(halves, (self.behaviour, HEALTH), titles, strict=True):
+            part.suptitle(title, x=0.02, ha="left", fontsize=11, fontweight="bold")
+            for axes, name in zip(part.subplots(2, 2, sharex=True).flat, names, strict=False):
+                self._small(axes, name)
+        return figure
+
+    def _held_out(self, axes: Axes) -> None:
+        axes.set(title="Held-out tasks", ylabel="mean over tasks")
+        curves = {name: series(self.events, "rl_eval", name) for name in self.held_out}
+        references = {policy: self._reference(policy) for policy in REFERENCES}
+        if not any(len(steps) for steps, _ in curves.values()) and not any(references.values()):
+            return _empty(axes)
+        for name, (steps, values) in curves.items():
+            axes.plot(steps, values, "o-", color=self.held_out[name], markersize=4, label=name.replace("_", " "))
+        for policy, (label, style) in REFERENCES.items():
+            for name, value in references[policy].items():
+                axes.axhline(value, linestyle=style, color=self.held_out[name], linewidth=1.1, alpha=0.75)
+            if references[policy]:
+                axes.plot([], [], style, color="#888888", label=label)
+        axes.set_ylim(bottom=0)
+        _steps(axes, self.events)
+        axes.legend(ncols=5, loc="lower right", bbox_to_anchor=(1.01, 0.99), fontsize=8, columnspacing=1.2, handlelength=1.8)
+
+    def _reference(self, policy: str) -> dict[str, float]:
+        """Where RL began: a policy's known means of what is shown, drawn as horizontal lines."""
+        means = self.summary.get(policy) or {}
+        return {name: means[name] for name in self.held_out if means.get(name) is not None and np.isfinite(means[name])}
+
+    def _training(self, axes: Axes) -> None:
+        axes.set(title="Training reward", ylabel="mean reward of the batch")
+        steps, values = series(self.events, "rl", "reward")
+        if not len(steps):
+            return _empty(axes)
+        axes.plot(steps, values, ".-", color=COLOURS[0], alpha=0.35, linewidth=1, markersize=5, label="each step")
+        axes.plot(steps, smooth(values), color=COLOURS[0], linewidth=2.4, label="smoothed")
+        _steps(axes, self.events)
+        axes.legend(loc="lower right")
+
+    def _small(self, axes: Axes, name: str) -> None:
+        steps, values = series(self.events, "rl", name)
+        title = {**TITLES, **self.panels.titles}.get(name, name.replace("_", " "))
+        axes.set_title(title, fontsize=9, fontweight="normal", pad=6)
+        axes.tick_params(labelsize=8)
+        if not len(steps):
+            return _empty(axes)
+        colour = "#6b5b95" if name in HEALTH else "#2a7f9e"
+        axes.plot(steps, values, color=colour, alpha=0.3, linewidth=1)
+        axes.plot(steps, smooth(values), color=colour, linewidth=1.8, marker="" if len(steps) > 1 else "o")
+        axes.yaxis.set_major_formatter("{x:g}")
+        if name in self.panels.shares:
+            axes.set_ylim(-0.03, 1.03)
+        _steps(axes, self.events)
 
 
-def _held_out(axes: Axes, events: Sequence[Event], summary: dict[str, Any]) -> None:
-    axes.set(title="Held-out tasks", ylabel="mean over tasks")
-    found = {name: series(events, "rl_eval", name) for name in HELD_OUT}
-    references = {policy: _reference(summary, policy) for policy in REFERENCES}
-    if not any(len(steps) for steps, _ in found.values()) and not any(references.values()):
-        return _empty(axes)
-    for name, (steps, values) in found.items():
-        axes.plot(steps, values, "o-", color=HELD_OUT[name], markersize=4, label=name.replace("_", " "))
-    for policy, (label, style) in REFERENCES.items():
-        for name, value in references[policy].items():
-            axes.axhline(value, linestyle=style, color=HELD_OUT[name], linewidth=1.1, alpha=0.75)
-        if references[policy]:
-            axes.plot([], [], style, color="#888888", label=label)
-    axes.set_ylim(bottom=0)
-    _steps(axes, events)
-    axes.legend(ncols=5, loc="lower right", bbox_to_anchor=(1.01, 0.99), fontsize=8, columnspacing=1.2, handlelength=1.8)
-
-
-def _reference(summary: dict[str, Any], policy: str) -> dict[str, float]:
-    """Where RL began: a policy's known means of what is shown, drawn as horizontal lines."""
-    means = summary.get(policy) or {}
-    return {name: means[name] for name in HELD_OUT if means.get(name) is not None and np.isfinite(means[name])}
-
-
-def _training(axes: Axes, events: Sequence[Event]) -> None:
-    axes.set(title="Training reward", ylabel="mean reward of the batch")
-    steps, values = series(events, "rl", "reward")
-    if not len(steps):
-        return _empty(axes)
-    colour = HELD_OUT["reward"]
-    axes.plot(steps, values, ".-", color=colour, alpha=0.35, linewidth=1, markersize=5, label="each step")
-    axes.plot(steps, smooth(values), color=colour, linewidth=2.4, label="smoothed")
-    _steps(axes, events)
-    axes.legend(loc="lower right")
-
-
-def _small(axes: Axes, events: Sequence[Event], name: str) -> None:
-    steps, values = series(events, "rl", name)
-    axes.set_title(_NAMES.get(name, name.replace("_", " ")), fontsize=9, fontweight="normal", pad=6)
-    axes.tick_params(labelsize=8)
-    if not len(steps):
-        return _empty(axes)
-    colour = "#6b5b95" if name in HEALTH else "#2a7f9e"
-    axes.plot(steps, values, color=colour, alpha=0.3, linewidth=1)
-    axes.plot(steps, smooth(values), color=colour, linewidth=1.8, marker="" if len(steps) > 1 else "o")
-    axes.yaxis.set_major_formatter("{x:g}")
-    if name in SHARES:
-        axes.set_ylim(-0.03, 1.03)
-    _steps(axes, events)
-
-
-_NAMES = {
-    "searches": "searches per episode",
+USUAL = ("calls", "calls_failed", "no_signal", "groups_dropped")
+"""Behaviour that every run tells of."""
+TITLES = {
+    "calls": "calls per episode",
+    "calls_failed": "failed calls per episode",
+    "no_signal": "steps without signal",
+    "groups_dropped": "groups whose attempts earn the same",
     "clipped": "clipped share of tokens",
     "entropy": "entropy (nats)",
     "grad_norm": "gradient norm",

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from trivium.viewer.curve import STYLE, Event, save, series, smooth
+from trivium.viewer.curve import STYLE, USUAL, save, series, smooth
+from trivium.viewer.panels import Event, Panels, scores_in
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-HELD_OUT = ("reward", "f1", "trajectory_recall", "answer_found", "past_soft")
-BEHAVIOUR = ("searches", "returned", "entropy", "prune_rate", "past_soft")
 COLOURS = ("#1f4e79", "#c8553d", "#3a8f5c", "#8a6fb0", "#c79a2b", "#4aa3b5", "#7a7a7a", "#b04a7a")
 
 _WIDE, _HANDLE = 220, 8  # letters that a line of the legend has room for, and those that a label's own line takes
@@ -23,7 +22,7 @@ Runs = Mapping[str, Sequence[Sequence[Event]]]
 """The events of each recipe's runs, by the recipe's label."""
 
 
-def learning_curves(runs: Runs, path: str | Path) -> None:
+def learning_curves(runs: Runs, path: str | Path, panels: Panels = Panels()) -> None:
     """Write a PNG of 2000 x 900: above, what held-out tasks said while training ("rl_eval" events); below, how the policy
     behaved in training ("rl" events, smoothed). One colour a recipe; its runs thin, their mean thick.
 
@@ -33,12 +32,15 @@ def learning_curves(runs: Runs, path: str | Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    scores = scores_in(event for group in runs.values() for events in group for event in events)
+    held_out, behaviour = panels.arms
+    rows = (held_out or scores[:5], behaviour or [*(name for name in scores if name != "reward"), *USUAL][:5])
     with rc_context(STYLE):
         figure = Figure(figsize=(2000 / 120, 900 / 120), dpi=120, layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.subplots(2, 5, sharex=True)
-        for row, kind, names in zip(axes, ("rl_eval", "rl"), (HELD_OUT, BEHAVIOUR), strict=True):
-            for each, name in zip(row, names, strict=True):
+        for row, kind, names in zip(axes, ("rl_eval", "rl"), rows, strict=True):
+            for each, name in zip(row, names, strict=False):
                 _panel(each, runs, kind, name)
         lines, labels = axes[0, 0].get_legend_handles_labels()
         columns = _WIDE // (_HANDLE + max(map(len, labels), default=1))

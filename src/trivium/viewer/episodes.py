@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from trivium.errors import InputError
-from trivium.reward import cited, counts_as, documents, gold_of
 from trivium.trace import Call, Episode, Prune, Restart, Summarize, Thread
 from trivium.viewer import reading
+from trivium.viewer.panels import Labels
 from trivium.viewer.reading import Decode, Turn
 
 STAR = "★"
@@ -31,13 +31,19 @@ _SPECIAL = re.compile(r"<\|[^|<>]*\|>|</?think>")
 GOLD, DIM, BAD = "bold yellow", "dim", "bold red"
 
 
-def episode_panel(episode: Episode, decode: Decode | None = None, scores: Scores | None = None, title: str = "") -> Panel:
+def episode_panel(
+    episode: Episode,
+    decode: Decode | None = None,
+    scores: Scores | None = None,
+    title: str = "",
+    labels: Labels = Labels(),
+) -> Panel:
     """One episode in a frame: question, turns, answer, what became of the gold documents, scores.
 
-    Gold documents (`task.truth["gold"]`) bear a star. With `decode` (tokens -> text, `Renderer.decode`) the
+    Gold documents, of which `labels` knows, bear a star. With `decode` (tokens -> text, `Renderer.decode`) the
     window's size, thoughts and summaries are shown too. `scores` stand at the bottom.
     """
-    page = _Page(episode, decode, frozenset(gold_of(episode.task)))
+    page = _Page(episode, decode, labels, frozenset(labels.gold(episode.task)))
     parts = [page.question(), *page.thread(episode.agent), *page.fates(), *_scores(scores or {})]
     name = title or episode.id
     return Panel(Group(*parts), title=Text(name, "bold"), subtitle=_subtitle(episode), title_align="left")
@@ -48,6 +54,7 @@ def side_by_side(
     width: int,
     decode: Decode | None = None,
     scores: Mapping[str, Scores] | None = None,
+    labels: Labels = Labels(),
 ) -> RenderableType:
     """One to three episodes, each with its title, in columns; `scores` by episode id.
 
@@ -56,7 +63,7 @@ def side_by_side(
     if not 1 <= len(shown) <= 3:
         raise InputError(f"one to three episodes stand side by side, not {len(shown)}")
     known = scores or {}
-    panels = [episode_panel(episode, decode, known.get(episode.id), title) for title, episode in shown]
+    panels = [episode_panel(episode, decode, known.get(episode.id), title, labels) for title, episode in shown]
     if width < NARROW:
         return Group(*panels)
     grid = Table.grid(expand=True)
@@ -72,12 +79,13 @@ class _Page:
 
     episode: Episode
     decode: Decode | None
+    labels: Labels
     gold: frozenset[str]
 
     def question(self) -> RenderableType:
         text = Text(clean(self.episode.task.prompt), "bold")
-        if answer := self.episode.task.truth.get("answer"):
-            text.append(f"\nanswer: {clean(str(answer))}", "not bold green")
+        if answer := self.labels.answer(self.episode.task):
+            text.append(f"\nanswer: {_short(answer)}", "not bold green")
         if op := reading.branch(self.episode):
             text.append(f"\nBranch of {op.parent} at {op.snapshot}", "not bold magenta")
         return text
@@ -121,7 +129,7 @@ class _Page:
         pieces = [piece for piece in call.pieces if piece.ref]
         grid = _lines(piece.ref for piece in pieces)
         for piece in pieces:
-            gold = counts_as(piece.source, self.episode.task) in self.gold
+            gold = self.labels.document(piece.source, self.episode.task) in self.gold
             text = clean(piece.shown)
             grid.add_row(self.handle(piece.ref, gold), Text(text) if gold else _one_line(text))
         return grid
@@ -132,7 +140,7 @@ class _Page:
     def cut(self, thread: Thread, turn: Turn, cut: Prune | Summarize | Restart) -> Text:
         """What an op did to the view; gold that was dropped is red."""
         if isinstance(cut, Prune):
-            shown = documents(thread, self.episode.task)
+            shown = self.labels.documents(thread, self.episode.task)
             text = Text("Prune", "bold magenta").append(" dropped", "not bold")
             for ref in sorted(cut.chunks, key=_number):
                 gold = shown.get(ref) in self.gold
@@ -145,11 +153,11 @@ class _Page:
 
     def answer(self, thread: Thread) -> Iterator[RenderableType]:
         """The answer with what it cites, and why the thread stopped if it did not finish."""
-        texts, shown = reading.texts(thread), documents(thread, self.episode.task)
+        texts, shown = reading.texts(thread), self.labels.documents(thread, self.episode.task)
         if thread.answer:
             yield Text.assemble(("Answer: ", "bold green"), _short(thread.answer))
-        grid = _lines(cited(thread))
-        for ref in cited(thread):
+        grid = _lines(self.labels.cited(thread))
+        for ref in self.labels.cited(thread):
             if ref in texts:
                 gold = shown[ref] in self.gold
                 grid.add_row(self.handle(ref, gold), _one_line(clean(texts[ref]), "" if gold else DIM))
@@ -164,9 +172,9 @@ class _Page:
     def fates(self) -> Iterator[RenderableType]:
         """What became of each gold document: returned, pruned, or only seen by the agent or a sub-agent."""
         agent, task = self.episode.agent, self.episode.task
-        shown = documents(agent, task)
-        others = {id for thread in self.episode.threads[1:] for id in documents(thread, task).values()}
-        returned = {shown[ref] for ref in cited(agent) if ref in shown}
+        shown = self.labels.documents(agent, task)
+        others = {id for thread in self.episode.threads[1:] for id in self.labels.documents(thread, task).values()}
+        returned = {shown[ref] for ref in self.labels.cited(agent) if ref in shown}
         cuts = [op for op in self.episode.ops if isinstance(op, Prune) and op.before.thread == agent.id]
         pruned = {shown[ref] for op in cuts for ref in op.chunks if ref in shown}
         fates = {
@@ -175,9 +183,9 @@ class _Page:
             ("seen, not returned", "yellow"): set(shown.values()),
             ("seen by a sub-agent only", "yellow"): others,
         }
-        if gold_of(task):
+        if self.gold:
             yield _rule("gold documents")
-        for id in gold_of(task):
+        for id in self.labels.gold(task):
             fate = next((fate for fate, having in fates.items() if id in having), ("never seen", "red"))
             yield Text.assemble((f"{STAR} ", GOLD), f"{clean(id)}  ", fate)
 

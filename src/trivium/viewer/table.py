@@ -12,9 +12,6 @@ from rich.text import Text
 
 from trivium.errors import CorruptError
 
-METRICS = (
-    "f1", "output_recall", "trajectory_recall", "answer_found", "format_valid", "prune_rate", "prune_accuracy",
-)  # fmt: skip
 POLICIES = {
     "base": "base",
     "sft": "SFT",
@@ -29,8 +26,9 @@ MISSING = "–"
 Summary = dict[str, Any]
 
 
-def summary_table(summary: Summary) -> Table:
-    """The table of `summary` for a terminal: green where a difference's 95% interval is above 0, red where below.
+def summary_table(summary: Summary, metrics: Sequence[str] = ()) -> Table:
+    """The table of `summary` for a terminal, a row for each of `metrics` (default: all there are, `reward` first): green
+    where a difference's 95% interval is above 0, red where below.
 
     `summary` maps a policy (base, sft, sft_greedy, rl, rl_greedy, expert; those absent have no column) to
     {metric: mean}, "intervals" to {policy: {metric: [mean, low, high]}}, and "paired" to {rl_minus_sft |
@@ -50,11 +48,16 @@ def summary_table(summary: Summary) -> Table:
     for name in _header(summary):
         words = name == "metric"  # only words wrap where the terminal is narrow
         table.add_column(name.replace(" greedy", "\ngreedy"), justify="left" if words else "right", no_wrap=not words)
-    for metric in METRICS:
+    for metric in metrics or _metrics(summary):
         differences = (_paired(summary, pair, metric) for pair in _pairs(summary))
         means = (_stacked(_mean(summary, policy, metric)) for policy in _policies(summary))
         table.add_row(metric.replace("_", " "), *means, *(_stacked(_difference(d), _colour(d)) for d in differences))
     return table
+
+
+def _metrics(summary: Summary) -> list[str]:
+    names = {name for policy in _policies(summary) for name in summary[policy]}
+    return sorted(names, key=lambda name: (name != "reward", name))
 
 
 def _stacked(cell: str, style: str = "") -> Text:

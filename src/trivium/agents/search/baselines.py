@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from trivium.agents.search.citation import cited, documents
+from trivium.agents.search.fuse import fuse
 from trivium.agents.search.reward import answers, of_ranking, shows, states
 from trivium.corpus import Corpus
 from trivium.corpus.search import CANDIDATES, best
-from trivium.eval import fuse
-from trivium.reward import cited, documents
 from trivium.trace import Episode, Task
 
 SEARCHES = ("bm25", "dense", "hybrid", "two_bm25", "two_hybrid", "quoting")
@@ -20,14 +20,14 @@ SEARCHES = ("bm25", "dense", "hybrid", "two_bm25", "two_hybrid", "quoting")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Ranked:
     """A document in a ranking, and whether a passage that stands for it there states the answer."""
 
     doc: str
     states: bool = False
 
 
-def plain_rankings(corpus: Corpus, task: Task) -> dict[str, list[Found]]:
+def plain_rankings(corpus: Corpus, task: Task) -> dict[str, list[Ranked]]:
     """The documents that each of `SEARCHES` ranks for the task's question, best first, each by its best passage.
 
     The script searches with the question, then with the question and the title of the first passage found, and fuses both
@@ -58,31 +58,31 @@ def _second(corpus: Corpus, task: Task, rows: Sequence[int]) -> str:
     return f"{task.prompt} {corpus.index.chunk(rows[0]).title}" if rows else task.prompt
 
 
-def _documents(corpus: Corpus, task: Task, rows: Sequence[int]) -> list[Found]:
-    found: dict[str, Found] = {}
+def _documents(corpus: Corpus, task: Task, rows: Sequence[int]) -> list[Ranked]:
+    found: dict[str, Ranked] = {}
     for row in rows:
         chunk = corpus.index.chunk(row)
-        found.setdefault(chunk.doc_id, Found(chunk.doc_id, states(chunk.line, task)))
+        found.setdefault(chunk.doc_id, Ranked(chunk.doc_id, states(chunk.line, task)))
     return list(found.values())
 
 
-def returned(episode: Episode) -> list[Found]:
+def returned(episode: Episode) -> list[Ranked]:
     """What an episode's answer returned, as a ranking; a document by all its passages that are cited."""
     known = documents(episode.agent, episode.task)
     said = {piece.ref for piece in episode.agent.passages if shows(piece, episode.task)}
     found: dict[str, bool] = {}
     for ref in (ref for ref in cited(episode.agent) if ref in known):
         found[known[ref]] = found.get(known[ref], False) or ref in said
-    return [Found(doc, stated) for doc, stated in found.items()]
+    return [Ranked(doc, stated) for doc, stated in found.items()]
 
 
-def fused(rankings: Sequence[Sequence[Found]]) -> list[Found]:
+def fused(rankings: Sequence[Sequence[Ranked]]) -> list[Ranked]:
     """Rankings of several rollouts as one of all that they hold; a document states what it stated in any of them."""
     stated = {found.doc for ranking in rankings for found in ranking if found.states}
-    return [Found(doc, doc in stated) for doc in fuse([[found.doc for found in ranking] for ranking in rankings])]
+    return [Ranked(doc, doc in stated) for doc in fuse([[found.doc for found in ranking] for ranking in rankings])]
 
 
-def judged(task: Task, ranking: Sequence[Found]) -> dict[str, float]:
+def judged(task: Task, ranking: Sequence[Ranked]) -> dict[str, float]:
     """The measures of a ranking, under the names that an episode's have (`reward.measures`)."""
     gold, docs = task.truth["gold"], [found.doc for found in ranking]
     return {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
+from trivium.agents.search.citation import documents
 from trivium.agents.search.reward import past_soft, summaries
 from trivium.eval import Interval, mean_interval, ratio_interval
 from trivium.harness import Window
-from trivium.reward import documents
 from trivium.trace import Episode, Prune, Segment, Thread
 
 NAN = float("nan")

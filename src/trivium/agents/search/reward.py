@@ -6,9 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
+from trivium.agents.search.citation import cited, documents, handles
+from trivium.agents.search.retrieval import f_beta, precision, recall, streak_penalty
 from trivium.errors import InputError
 from trivium.harness import Window
-from trivium.reward import cited, documents, effort_penalty, f_beta, handles, precision, recall, streak_penalty, turn_penalty
+from trivium.reward import effort_penalty, turn_penalty
 from trivium.tasks.proof import folded, says
 from trivium.trace import Episode, Piece, Point, Prune, Summarize, Task, Thread
 

@@ -1,4 +1,4 @@
-"""Measures of what was retrieved, and the penalties of reports.md 3.5. Pure functions; lists are of document ids."""
+"""Measures of what was retrieved, and Context-1's price of small prunes. Pure functions; lists are of document ids."""
 
 from __future__ import annotations
 
@@ -28,14 +28,3 @@ def streak_penalty(is_prune: Iterable[bool], free: int = 3, each: float = 0.1, c
         streak = streak + 1 if flag else 0
         beyond += streak > free
     return min(cap, each * beyond)
-
-
-def turn_penalty(turns: float, start: int = 64, end: int = 128, cap: float = 0.5) -> float:
-    """0 up to `start` turns, then rising on a line to `cap` at `end` (reports.md 3.5)."""
-    return cap * min(1.0, max(0, turns - start) / (end - start))
-
-
-def effort_penalty(effort: float, k: float = 0.5, q: float = 2.0) -> float:
-    """((1 + k x)^(1 - q) - 1) / (k (1 - q)) of x, the effort: each bit more costs less than the one before, so that short tasks
-    are kept short and long ones may be long (reports.md 2.6, which gives neither k nor q: ours). q is not 1."""
-    return ((1 + k * effort) ** (1 - q) - 1) / (k * (1 - q))

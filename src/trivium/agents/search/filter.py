@@ -24,7 +24,7 @@ FAR = 0.6
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class Record:
     """An episode as the filter sees it. `query` is what several attempts share; recalls are shares of gold, 0 to 1."""
 
     id: str
@@ -34,7 +34,7 @@ class Scored:
     malformed: bool = False
 
 
-def keep(episodes: Iterable[Scored], seed: int = 0) -> list[Scored]:
+def keep(episodes: Iterable[Record], seed: int = 0) -> list[Record]:
     """The episodes to learn from, in the order given. Which ones is up to `seed`, never to that order."""
     sound = [e for e in episodes if not e.malformed and e.trajectory_recall - e.output_recall < FAR]
     good = _best([e for e in sound if rate(e) == 1.0], seed)
@@ -46,7 +46,7 @@ def keep(episodes: Iterable[Scored], seed: int = 0) -> list[Scored]:
     return [e for e in sound if e.id in kept]
 
 
-def rate(episode: Scored) -> float:
+def rate(episode: Record) -> float:
     """The chance of being kept by recall alone: 1 above both thresholds, linear to 0 below, 0 without output recall."""
     if episode.trajectory_recall > TRAJECTORY and episode.output_recall > OUTPUT:
         return 1.0
@@ -54,17 +54,17 @@ def rate(episode: Scored) -> float:
     return min(share, 0.999)  # at a threshold is not above it
 
 
-def _best(episodes: list[Scored], seed: int) -> set[str]:
+def _best(episodes: list[Record], seed: int) -> set[str]:
     """The id of one episode per query: highest output recall, then trajectory recall, then by lot."""
-    best: dict[str, Scored] = {}
+    best: dict[str, Record] = {}
     for episode in episodes:
         best[episode.query] = max(best.get(episode.query, episode), episode, key=lambda e: _rank(e, seed))
     return {episode.id for episode in best.values()}
 
 
-def _rank(episode: Scored, seed: int) -> tuple[float, float, float, str]:
+def _rank(episode: Record, seed: int) -> tuple[float, float, float, str]:
     return episode.output_recall, episode.trajectory_recall, _draw(episode, seed), episode.id
 
 
-def _draw(episode: Scored, seed: int) -> float:
+def _draw(episode: Record, seed: int) -> float:
     return random.Random(f"filter {seed} {episode.id}").random()

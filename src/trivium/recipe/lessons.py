@@ -1,4 +1,4 @@
-"""The teacher's episodes that a warm-up imitates: made once, filtered, and where they cost money, paid for once."""
+"""The episodes that a warm-up imitates: a log's, or a teacher's, made once, and where they cost money, paid for once."""
 
 from __future__ import annotations
 
@@ -6,22 +6,25 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-from trivium.agents.search.recipe import Parts
-from trivium.agents.search.watcher import Watcher
 from trivium.errors import CorruptError, InputError
 from trivium.fleet import Rank
 from trivium.harness import refuse_silence, silent
 from trivium.loops.run import read_json, write_json
 from trivium.policy import Endpoint, Policy
+from trivium.recipe.parts import Parts
+from trivium.recipe.watcher import Watcher
 from trivium.reward import opinions, score
-from trivium.tasks.filter import Scored, keep
 from trivium.trace import Episode, Store, Task
 
 WAVE = 16  # episodes that a teacher gives at once
 
 
+Lesson = tuple[Episode, dict[str, float]]
+"""An episode and its scores."""
+
+
 class Lessons:
-    """A rank's share of them, in a run's folder and its store."""
+    """A rank's share of the teacher's episodes, in a run's folder and its store."""
 
     def __init__(self, parts: Parts, store: Store, folder: Path, rank: Rank, watcher: Watcher) -> None:
         self.parts, self.store, self.rank, self.watcher = parts, store, rank, watcher
@@ -29,44 +32,55 @@ class Lessons:
         self.purse = Purse(parts.teacher, folder / f"teacher-tokens-{rank.number}.json")
         self.known = {episode.id: episode for episode in store.select(prefix="teacher/")}
 
-    async def kept(self) -> list[Episode]:
-        """Those of all ranks that pass Context-1's filter. What the store has is not made again: a teacher behind an endpoint
-        costs money, and would not repeat itself."""
-        made = await self._made(self._mine())
-        if self.purse.exhausted:
-            self.watcher.note(f"--teacher-tokens are used up after {len(made)} episodes: going on with those")
-        every = [pair for part in self.rank.gather(made) for pair in part]
-        kept = filtered([episode for episode, _ in every], [scores for _, scores in every], self.seed)
+    async def selected(self) -> list[Episode]:
+        """Those of all ranks that the recipe selects. What the store has is not asked for again: a teacher behind an endpoint
+        costs money, and would not repeat itself. Raises InputError where there is none, and as `Recipe.select` does."""
+        lessons = await self._log() if self.parts.log else await self._taught()
+        episodes, scores = [episode for episode, _ in lessons], [scores for _, scores in lessons]
+        if not episodes:
+            raise InputError("the teacher ended no episode: give another run more --teacher-tokens")
+        selected = self.parts.recipe.select(episodes, scores)
         if self.rank.first:
-            write_json(self.book, {"episodes": len(every), "passed": len(kept)})
-        return kept
+            write_json(self.book, {"episodes": len(episodes), "passed": len(selected)})
+        return selected
 
-    def _mine(self) -> list[tuple[Task, int]]:
+    async def _log(self) -> list[Lesson]:
+        """Episodes that somebody lived before, the same on every rank, scored as if they were lived now."""
+        scores = await score(self.parts.log, self.parts.recipe.scorer(0))
+        return list(zip(self.parts.log, scores, strict=True))
+
+    async def _taught(self) -> list[Lesson]:
+        lessons = await self._attempts(self._share())
+        if self.purse.exhausted:
+            self.watcher.note(f"--teacher-tokens are used up after {len(lessons)} episodes: going on with those")
+        return [lesson for part in self.rank.gather(lessons) for lesson in part]
+
+    def _share(self) -> list[tuple[Task, int]]:
         """Which attempts are this rank's: once the book is closed, those that were made."""
-        tasks = self.parts.warmup_tasks
-        mine = self.rank.share([(tasks[n % len(tasks)], n // len(tasks)) for n in range(self.parts.recipe.warmup)])
+        tasks = self.parts.lesson_tasks
+        share = self.rank.share([(tasks[n % len(tasks)], n // len(tasks)) for n in range(self.parts.lessons)])
         closed = any(self.rank.gather(self.book.exists()))
-        return [pair for pair in mine if _id(*pair) in self.known] if closed else mine
+        return [pair for pair in share if _id(*pair) in self.known] if closed else share
 
-    async def _made(self, mine: Sequence[tuple[Task, int]]) -> list[tuple[Episode, dict[str, float]]]:
-        self.watcher.stage("teacher", len(mine))
-        made, start = [], 0
-        while start < len(mine):
-            wave = mine[start : start + self.purse.affords(len(made))]
+    async def _attempts(self, share: Sequence[tuple[Task, int]]) -> list[Lesson]:
+        self.watcher.stage("teacher", len(share))
+        lessons, start = [], 0
+        while start < len(share):
+            wave = share[start : start + self.purse.affords(len(lessons))]
             start += len(wave)
             if self.purse.exhausted:  # what was paid for before is still to be had
                 wave = [pair for pair in wave if _id(*pair) in self.known]
-            made += await self._wave(wave)
-        return made
+            lessons += await self._wave(wave)
+        return lessons
 
-    async def _wave(self, wave: Sequence[tuple[Task, int]]) -> list[tuple[Episode, dict[str, float]]]:
+    async def _wave(self, wave: Sequence[tuple[Task, int]]) -> list[Lesson]:
         """A few, with their scores, kept before the next few are asked for."""
         episodes = await asyncio.gather(*(self._attempt(*pair) for pair in wave))
         if self.purse.exhausted:  # what it could not end for want of tokens is no lesson
             episodes = [episode for episode in episodes if not silent(episode)]
         else:
             refuse_silence(episodes)
-        scores = await score(episodes, scorer := self.parts.scorer(0))
+        scores = await score(episodes, scorer := self.parts.recipe.scorer(0))
         self.store.write(episodes, opinions(episodes, scores, scorer))
         return list(zip(episodes, scores, strict=True))
 
@@ -87,7 +101,7 @@ class Purse:
     """What a teacher may still cost. An endpoint is paid in tokens, and what it was paid is kept in `path`, whatever ends a
     run; a scripted teacher costs nothing."""
 
-    def __init__(self, teacher: Policy, path: Path) -> None:
+    def __init__(self, teacher: Policy | None, path: Path) -> None:
         self.paid = teacher if isinstance(teacher, Endpoint) else None
         self.path = path
         if self.paid and path.exists():
@@ -110,18 +124,3 @@ class Purse:
     def keep(self) -> None:
         if self.paid:
             write_json(self.path, self.paid.spent)
-
-
-def filtered(episodes: Sequence[Episode], scores: Sequence[dict[str, float]], seed: int) -> list[Episode]:
-    """Context-1's filter (tasks/filter.py) on scored teacher episodes. InputError when nothing passes."""
-    records = [
-        Scored(e.id, e.task.id, s["trajectory_recall"], s["output_recall"], s["format_valid"] < 1.0)
-        for e, s in zip(episodes, scores, strict=True)
-    ]
-    passed = {record.id for record in keep(records, seed)}
-    kept = [episode for episode in episodes if episode.id in passed]
-    if not episodes:
-        raise InputError("the teacher ended no episode: give another run more --teacher-tokens")
-    if not kept:
-        raise InputError(f"none of the teacher's {len(episodes)} episodes passes the filter: is it the right teacher?")
-    return kept

@@ -1,102 +1,49 @@
-"""The whole line: base, teacher, warm-up, RL, and what it came to. Every rank walks it; rank 0 writes and talks."""
+"""The whole line: base, lessons, warm-up, RL, and what it came to. Every rank walks it; rank 0 writes and talks."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
-import torch
-
-from trivium.agents.search.lessons import Lessons
-from trivium.agents.search.recipe import Parts, Search
-from trivium.agents.search.watcher import Silent, Watcher, embedding
 from trivium.engine import Engine
-from trivium.errors import CorruptError, InputError
+from trivium.errors import CorruptError
 from trivium.eval import Result, evaluate
 from trivium.fleet import Rank, launch
 from trivium.harness import refuse_gaps
-from trivium.loops import Event, Pace, Plan, Run, rl, rollouts, sft, timed
+from trivium.loops import Event, Pace, Run, rl, rollouts, sft, timed
 from trivium.loops.run import read_json, write_json
-from trivium.loops.track import TensorBoard, require
+from trivium.loops.track import TensorBoard
 from trivium.nn import Network
 from trivium.policy import Policy
+from trivium.recipe.base import Recipe
+from trivium.recipe.find import remember
+from trivium.recipe.lessons import Lessons
+from trivium.recipe.parts import Parts
+from trivium.recipe.watcher import Silent, Watcher, embedding
 from trivium.reward import opinions
 from trivium.trace import Sampling, Store, Task
 from trivium.train import SFT, AdamW, Checkpoints, Learner
-from trivium.viewer.table import METRICS
 from trivium.weights import publish
 
 SFT_BATCH = 32
 EVERY = 10  # steps between checkpoints, and between looks at held-out tasks
 GLANCE = 64  # held-out tasks of such a look
-LEAST = {
-    "seed": 0, "window": 0, "results": 1, "warmup": 1, "teacher_tokens": 1, "sft_steps": 0, "steps": 0, "groups": 1, "size": 2,
-    "branches": 0, "substeps": 1, "cap": 1, "lora": 0, "max_lag": 0, "eval_tasks": 1, "workers": 1,
-}  # fmt: skip
-_VAIN: tuple[tuple[str, Callable[[Search], bool], str], ...] = (
-    ("cap", lambda r: r.cap != Search.cap and r.algorithm != "cispo", "it is CISPO's alone"),
-    ("teacher-tokens", lambda r: r.teacher_tokens != Search.teacher_tokens and not r.teacher, "it is for a --teacher"),
-    ("sft-lr", lambda r: r.sft_lr != Search.sft_lr and not r.sft_steps, "--sft-steps 0 has no warm-up"),
-    (
-        "warmup", lambda r: bool(r.corpus) and not r.sft_steps and r.warmup != Search(corpus=r.corpus).warmup,
-        "--sft-steps 0 has no warm-up",
-    ),
-    ("teacher", lambda r: bool(r.teacher) and not r.sft_steps, "--sft-steps 0 has no warm-up"),
-    ("without effort", lambda r: r.without == "effort" and bool(r.corpus), "on passages it has no price"),
-    (
-        "without blunders", lambda r: r.without == "blunders" and bool(r.corpus or r.teacher),
-        "only the scripted teacher of generated worlds makes them",
-    ),
-)  # fmt: skip
-"""Options that a recipe could not honour (law 7): which, when, and why."""
-SHOWN = (*METRICS, "reward", "precision", "returned", "turns", "calls_per_turn", "searches", "tokens", "finished")
 
 
-def train(recipe: Search, watch: Callable[[], Any]) -> None:
-    """Run the recipe to its end, from where it was stopped. `watch` makes the Watcher of rank 0 (a context manager)."""
-    check(recipe)
-    if recipe.corpus:  # its vectors, for which no rank should have to wait, and whose number a person should see
-        with watch() as watcher:
-            Parts(recipe, embedding(watcher)).check()
+def train(recipe: Recipe, watch: Callable[[], Any] = Silent) -> Run:
+    """Run the recipe to its end, from where it was stopped. `watch` makes the Watcher of rank 0 (a context manager). Raises
+    what `Recipe.check` raises, before anything is begun."""
+    recipe.check()
+    with watch() as watcher:  # what takes long, for which no rank should have to wait, and which a person should see
+        recipe.prepare(embedding(watcher))
     launch(_walk, recipe.workers, recipe, watch)
+    return Run.open(recipe.out)
 
 
-def check(recipe: Search) -> None:
-    """What can be known to be wrong at once: a number out of its range, a folder that is not ours. InputError."""
-    for name, least in LEAST.items():
-        if not (given := getattr(recipe, name)) >= least or given == math.inf:
-            raise InputError(f"--{name.replace('_', '-')} must be at least {least}, not {given}")
-    for name in ("sft_lr", "lr"):
-        if not 0 < getattr(recipe, name) < 1:
-            raise InputError(f"--{name.replace('_', '-')} must be between 0 and 1, not {getattr(recipe, name)}")
-    if recipe.branches == 1:
-        raise InputError("--branches 1 would have nothing to be compared with: 2 or more, or 0 for none")
-    if not 0.5 <= recipe.skew <= 1:
-        raise InputError(f"--skew is a share from 0.5 (few hops as often as many) to 1, not {recipe.skew}")
-    for name in ("algorithm", "without", "device"):  # tyro sees to it on the command line
-        if getattr(recipe, name) not in (known := get_args(get_type_hints(Search)[name])):
-            raise InputError(f"--{name} is one of {', '.join(known)}, not {getattr(recipe, name)!r}")
-    for name, vain, why in _VAIN:
-        if vain(recipe):
-            raise InputError(f"--{name} would change nothing: {why}")
-    for name in ("groups", "eval_tasks"):
-        if getattr(recipe, name) < recipe.workers:
-            flag = name.replace("_", "-")
-            raise InputError(f"--{flag} {getattr(recipe, name)} cannot be shared by --workers {recipe.workers}")
-    if recipe.teacher and not all(recipe.teacher.partition("#")):
-        raise InputError(f"--teacher {recipe.teacher!r} names no model: write URL#MODEL")
-    if recipe.device == "cuda" and not torch.cuda.is_available():
-        raise InputError("--device cuda: torch sees no CUDA device here")
-    if recipe.track:
-        require()
-    Run(recipe.out).check(recipe.fields())
-
-
-def _walk(rank: Rank, recipe: Search, watch: Callable[[], Any]) -> None:
+def _walk(rank: Rank, recipe: Recipe, watch: Callable[[], Any]) -> None:
     with watch() if rank.first else Silent() as watcher:
         line = _Line(rank, recipe, watcher)
         try:
@@ -108,16 +55,17 @@ def _walk(rank: Rank, recipe: Search, watch: Callable[[], Any]) -> None:
 class _Line:
     """One rank's walk."""
 
-    def __init__(self, rank: Rank, recipe: Search, watcher: Watcher) -> None:
+    def __init__(self, rank: Rank, recipe: Recipe, watcher: Watcher) -> None:
         self.rank, self.recipe, self.watcher = rank, recipe, watcher
         self.parts, self.run = Parts(recipe), Run(recipe.out)
-        self.network = self.parts.network()
+        self.network, self.judge = self.parts.network(), recipe.judge()
         self.tracker: TensorBoard | None = None
         if rank.first:  # makes what the others then find: the run, its store, and the corpus' vectors in the cache
             self.parts.check()
             if recipe.teacher and not (self.run.folder / "recipe.json").exists():
                 asyncio.run(self.parts.greet())
             self.run = Run.begin(recipe.out, recipe.fields())
+            remember(self.run, type(recipe))
             self.run.pin(self.parts.inputs(self.network))
             Store(self.run.folder / "episodes.db").close()
         rank.barrier()
@@ -128,18 +76,19 @@ class _Line:
 
     async def walk(self) -> None:
         stage, step = self._resume()
-        if self.recipe.sft_steps:
+        if self.parts.taught:
             await self._evaluate("base", model=self.parts.model)
-        if stage == "sft":
+        if stage == "sft" and self.parts.taught:
             await self._warm_up(step)
-            stage, step = "rl", 0
+        if stage == "sft":
+            step = 0
         self._keep_warm(step)
         await self._evaluate("sft", model=self._warm)
         await self._evaluate("sft_greedy", greedy=True, model=self._warm)
         await self._reinforce(step)
         await self._evaluate("rl")
         await self._evaluate("rl_greedy", greedy=True)
-        await self._evaluate("expert", policy=None if self.parts.real else self.parts.expert)
+        await self._evaluate("expert", policy=self.recipe.ceiling(self.parts.heldout_tasks))
         if self.rank.first:
             self._conclude()
         self.rank.barrier()
@@ -147,7 +96,7 @@ class _Line:
     # --- the stages
 
     async def _warm_up(self, first: int) -> None:
-        episodes = await Lessons(self.parts, self.store, self.run.folder, self.rank, self.watcher).kept()
+        episodes = await Lessons(self.parts, self.store, self.run.folder, self.rank, self.watcher).selected()
         learner = self._learner("sft")
         self.watcher.stage("warm-up", self.recipe.sft_steps, first)
         events = sft(
@@ -169,19 +118,15 @@ class _Line:
         publish(learner.network, learner.version, self.engine, self.probe)
         self.watcher.stage("RL", self.recipe.steps, first)
         source = rollouts(
-            self.parts.harness, self.parts.rl_tasks, self.engine, self.parts.scorer,
-            Plan(
-                groups=self.recipe.groups, size=self.recipe.size, steps=self.recipe.steps, first=first, seed=self.recipe.seed,
-                branches=self.recipe.branches, sampling=self.parts.sampling,
-            ),
+            self.parts.harness, self.parts.rl_tasks, self.engine, self.recipe.scorer, self.parts.plan(first),
             pace=Pace(self.recipe.max_lag), store=self.store, rank=self.rank,
         )  # fmt: skip
         if first == 0:
             await self._glance(0)
         events = rl(source, learner, self.engine, self.probe)
         async for event in timed(events, self.rank):
-            shown = {"reward": "reward", "recall": "output_recall"}  # none where all attempts were overtaken
-            self._tell(event, **{name: event.metrics[key] for name, key in shown.items() if key in event.metrics})
+            shown = self.recipe.panels.progress  # none where all attempts were overtaken
+            self._tell(event, **{label: event.metrics[name] for name, label in shown.items() if name in event.metrics})
             if event.step % EVERY == 0 or event.step == self.recipe.steps:
                 await self._glance(event.step)
             self._save(learner, "rl", event.step, last=event.step == self.recipe.steps)
@@ -202,11 +147,11 @@ class _Line:
         if any(self.rank.gather(path.exists())) or (name == "expert" and policy is None):
             return
         policy = policy or (self._engine(model) if model else self.engine)
-        sampling = Sampling(temperature=0.0, max_tokens=self.parts.window.reply) if greedy else self.parts.sampling
+        sampling = self.parts.greedy if greedy else self.parts.sampling
         self.watcher.stage(f"evaluate {name}", len(self.rank.share(self.parts.heldout_tasks)))
         result, attempts = await self._attempt(self.parts.heldout_tasks, policy, sampling, f"eval/{name}", True)
         episodes, scores = [episode for episode, _ in attempts], [scores for _, scores in attempts]
-        self.store.write(episodes, opinions(episodes, scores, self.parts.judge))
+        self.store.write(episodes, opinions(episodes, scores, self.judge))
         if self.rank.first:
             write_json(path, asdict(result))
         self.rank.barrier()
@@ -215,7 +160,7 @@ class _Line:
         """This rank's share, attempted; every rank gets the whole result, and its own episodes with their scores."""
         mine, harness = self.rank.share(tasks), self.parts.harness
         part, attempts = await evaluate(
-            harness, mine, policy, self.parts.judge, sampling=sampling, seed=self.recipe.seed + 1, prefix=prefix,
+            harness, mine, policy, self.judge, sampling=sampling, seed=self.recipe.seed + 1, prefix=prefix,
             at_once=self.engine.slots, progress=self.watcher.advance if shown else None,
         )  # fmt: skip
         refuse_gaps([episode for episode, _ in attempts])
@@ -234,27 +179,24 @@ class _Line:
 
     def _learner(self, stage: str) -> Learner:
         """The learner of a stage, as its last checkpoint left it."""
-        recipe, start = self.recipe, self.recipe.sft_steps
+        recipe, start = self.recipe, self.recipe.sft_steps if self.parts.taught else 0
         if stage == "sft":
-            learner = Learner(
-                self.network,
-                SFT(),
-                recipe.sft_lr,
-                policies={self.parts.teacher.name},
-                optimizer=AdamW(schedule=lambda v: _warm_then_down(v, recipe.sft_steps)),
-            )
+            optimizer = AdamW(schedule=lambda v: _warm_then_down(v, recipe.sft_steps))
+            learner = Learner(self.network, SFT(), recipe.sft_lr, policies=self._teachers(), optimizer=optimizer)
         else:
-            learner = Learner(
-                self.network,
-                self.parts.algorithm,
-                recipe.lr,
-                reference=Network.load(self._warm, device=recipe.device) if self.parts.algorithm.reference else None,
-                optimizer=AdamW(recipe.substeps, lambda v: self.parts.rate(v - start), momentum=self.parts.momentum),
-            )
+            algorithm = recipe.loss()
+            reference = Network.load(self._warm, device=recipe.device) if algorithm.reference else None
+            optimizer = AdamW(recipe.substeps, lambda v: recipe.rate(v - start), momentum=recipe.momentum)
+            learner = Learner(self.network, algorithm, recipe.lr, reference=reference, optimizer=optimizer)
         loaded = self.checkpoints.load(learner) if self.checkpoints.folders() else None
         if loaded and loaded.user["stage"] != stage:  # the stage before ended here: its weights, none of its momentum
             learner.optimizer.state.clear()
         return learner
+
+    def _teachers(self) -> set[str]:
+        """Whose words the warm-up imitates."""
+        teacher = self.parts.teacher
+        return {teacher.name} if teacher else {episode.agent.policy for episode in self.parts.log}
 
     def _resume(self) -> tuple[str, int]:
         """The stage and step to go on from; what the books say beyond it is struck out, for it will be done again."""
@@ -296,20 +238,21 @@ class _Line:
         model = self.run.folder / "model"
         if not model.exists():
             self.network.save(model)
-        write_json(self.run.folder / "summary.json", summarize(self.run))
+        write_json(self.run.folder / "summary.json", summarize(self.run, self.recipe.panels.table))
 
 
-def summarize(run: Run) -> dict[str, Any]:
-    """The table: means, 95% intervals, and RL over SFT paired task by task."""
+def summarize(run: Run, shown: Sequence[str] = ()) -> dict[str, Any]:
+    """The table: means, 95% intervals, and RL over SFT paired task by task, of all scores and of those `shown`, which may be
+    of no task."""
     names = ["base", "sft", "sft_greedy", "rl", "rl_greedy", "expert"]
-    found = {name: _result(run.result(name)) for name in names if run.result(name).exists()}
+    results = {name: _result(run.result(name)) for name in names if run.result(name).exists()}
+    numbers = sorted({name for result in results.values() for name in result.scores} | {*shown})
     pairs = (("rl", "sft"), ("rl_greedy", "sft_greedy"))
-    paired = {f"{a}_minus_{b}": {name: list(found[a].minus(found[b], name)) for name in SHOWN} for a, b in pairs}
-    known = {policy: result.means() for policy, result in found.items()}
-    means = {policy: {name: known[policy].get(name) for name in SHOWN} for policy in found}
-    intervals = {p: {name: list(r.interval(name)) for name in SHOWN if name in r.scores} for p, r in found.items()}
-    tasks = len(found["rl"].tasks)
-    return {**means, "intervals": intervals, "paired": paired, "tasks": tasks, "recipe": run.recipe()}
+    paired = {f"{a}_minus_{b}": {n: list(results[a].minus(results[b], n)) for n in numbers} for a, b in pairs}
+    intervals = {p: {n: list(r.interval(n)) for n in numbers if n in r.scores} for p, r in results.items()}
+    known = {policy: result.means() for policy, result in results.items()}
+    means = {policy: {name: known[policy].get(name) for name in numbers} for policy in results}
+    return {**means, "intervals": intervals, "paired": paired, "tasks": len(results["rl"].tasks), "recipe": run.recipe()}
 
 
 def _result(path: Path) -> Result:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import replace
-from statistics import fmean
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
-from trivium.agents.search.recipe import HOPS, Parts, Search
-from trivium.agents.search.teacher import Imperfection, Teacher
-from trivium.agents.search.train import EVERY, GLANCE, SFT_BATCH
-from trivium.agents.search.watcher import embedding
 from trivium.engine import Engine
 from trivium.nn import Network
-from trivium.policy import Scripted, View
-from trivium.trace import Sampling
+from trivium.policy import View
+from trivium.recipe.base import Recipe
+from trivium.recipe.line import EVERY, GLANCE, SFT_BATCH
+from trivium.recipe.parts import Parts
+from trivium.recipe.watcher import embedding
+from trivium.trace import Episode, Sampling
 from trivium.train import SFT, Batch, Learner
 
 _FILLED = 0.6
@@ -27,55 +25,34 @@ _FILLED = 0.6
 _BRANCH = 0.15
 """What a branch of its last turn takes of what an attempt does: four of them took 1.6 times the CPU of a step (docs/log.md)."""
 
-_WIDE, _ASKED = 8000, 128
-"""Tokens of a window that no question fills, with the prompt of a small one, and how many questions are asked in it."""
 
-
-def estimate(recipe: Search, watch: Callable[[], Any]) -> str:
+def estimate(recipe: Recipe, watch: Callable[[], Any]) -> str:
     """The run's memory, tokens and time, as text. Measures one learner step and one batch of replies here; the vectors of a
     corpus are made, and told to the Watcher that `watch` makes, since the run would make them first of all."""
     torch.set_num_threads(1)
     with watch() as watcher:
-        parts = Parts(replace(recipe, teacher=""), embedding(watcher))  # an endpoint is not asked: that would cost
+        recipe.prepare(embedding(watcher))
+        parts = Parts(recipe)
         parts.check()
     network = parts.network()
     episode = int(_FILLED * parts.window.budget)
     attempts = recipe.steps * recipe.groups * recipe.size * (1 + _BRANCH * recipe.branches)
-    learned = (recipe.sft_steps * SFT_BATCH + attempts) * episode
+    learned = (recipe.sft_steps * SFT_BATCH * parts.taught + attempts) * episode
     evaluated = 5 * len(parts.heldout_tasks) + GLANCE * (1 + -(-recipe.steps // EVERY))
     sampled = (attempts + evaluated) * episode
     learn, speak = _learn_rate(parts, network), _speak_rate(parts, network)
     minutes = (learned / learn + sampled / speak) / recipe.workers / 60
     parameters, learning = _sizes(network)
     memory = (_weights(network) + _cache(network, parts.slots, parts.window.budget)) / 2**30
+    needs = f"\nneed       {lines}" if (lines := recipe.needs()) else ""
     return (
         f"model      {parameters / 1e6:.2f}M parameters ({learning / 1e6:.2f}M learn), window {parts.window.budget} tokens\n"
         f"memory     {recipe.workers} x {memory:.2f} GiB "
         f"(weights, gradients, AdamW, a copy to speak with, {parts.slots} slots of keys and values) + libraries\n"
         f"tokens     {learned / 1e6:.1f}M to learn from, {sampled / 1e6:.1f}M to sample and read\n"
         f"speed      {learn:,.0f} learned and {speak:,.0f} sampled or read tokens/s a worker, measured now\n"
-        f"time       about {minutes:.0f} minutes on {recipe.workers} workers" + ("" if parts.real else f"\n{_needs(parts)}")
+        f"time       about {minutes:.0f} minutes on {recipe.workers} workers{needs}"
     )
-
-
-def _needs(parts: Parts) -> str:
-    """By hops: tokens of the documents that a perfect script sees which never prunes and need not, and the room for documents
-    that the recipe's window leaves beside the prompt, the calls and the usage lines of such an episode."""
-    wide = Parts(replace(parts.recipe, window=_WIDE, eval_tasks=_ASKED))
-    perfect = Teacher(replace(Imperfection.none(), prune=0.0)).script(wide.heldout_tasks)
-    lines = []
-    for hops in HOPS:
-        tasks = [task for task in wide.heldout_tasks if task.truth["hops"] == hops]
-
-        async def live(tasks=tasks):
-            return await asyncio.gather(*(wide.harness.run(task, Scripted(perfect, wide.renderer)) for task in tasks))
-
-        contexts = [episode.agent.segments[-1] for episode in asyncio.run(live())]
-        whole = fmean(len(context.tokens) for context in contexts)
-        documents = fmean(sum(s.stop - s.start for s in context.spans if s.kind == "chunk") for context in contexts)
-        room = parts.window.hard * parts.window.budget - (whole - documents)
-        lines.append(f"{hops} hops: documents of {documents:,.0f} tokens, room for {room:,.0f} ({room / documents:.2f})")
-    return "need       " + "\n           ".join(lines).replace("1 hops", "1 hop")
 
 
 def _sizes(network: Network) -> tuple[int, int]:
@@ -98,16 +75,21 @@ def _cache(network: Network, slots: int, context: int) -> int:
 
 def _learn_rate(parts: Parts, network: Network) -> float:
     """Tokens a second of one learner step on a few teacher episodes."""
-    harness, tasks = parts.harness, parts.train_tasks[:SFT_BATCH]
-
-    async def teach():
-        return await asyncio.gather(*(harness.run(task, parts.teacher) for task in tasks))
-
-    batch = Batch.imitate(asyncio.run(teach()))
-    learner = Learner(network, SFT(), 0.0, policies={parts.teacher.name})
+    episodes = parts.log[:SFT_BATCH] or asyncio.run(_lived(parts))
+    learner = Learner(network, SFT(), 0.0, policies={episode.agent.policy for episode in episodes})
+    batch = Batch.imitate(episodes)
     learner.learn(batch)
     began = time.perf_counter()
     return learner.learn(batch).metrics["tokens_seen"] / (time.perf_counter() - began)
+
+
+async def _lived(parts: Parts) -> list[Episode]:
+    """A few episodes of the agent's own teacher, or of its model: an endpoint is not asked, for that would cost."""
+    policy = parts.recipe.lessons()
+    if policy is None or isinstance(policy, Sequence):
+        policy = Engine(parts.network().plain(), renderer=parts.renderer, slots=SFT_BATCH, context=parts.window.budget)
+    tasks, sampling = parts.train_tasks[:SFT_BATCH], parts.sampling
+    return await asyncio.gather(*(parts.harness.run(task, policy, sampling=sampling) for task in tasks))
 
 
 def _speak_rate(parts: Parts, network: Network) -> float:
