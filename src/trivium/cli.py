@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from trivium.recipe import Recipe
 
 HELP = {"-h", "--help", "help"}
+_SIGPIPE = 141  # what a shell says of a command whose reader left
 USAGE = """\
 usage: trivium VERB ...
 
@@ -41,8 +42,9 @@ def main() -> None:
         sys.stdout.reconfigure(errors="replace")  # a terminal that has no arrow is no reason to stop
     try:
         _dispatch(sys.argv[1:])
-    except BrokenPipeError:  # who read us has read enough
+    except BrokenPipeError:  # who read us has read enough; a run is not finished by that
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(_SIGPIPE if sys.argv[1:2] == ["train"] else 0)
     except (TriviumError, OSError) as error:
         print(f"trivium: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)

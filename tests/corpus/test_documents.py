@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
-from trivium.corpus import Document, document_of, read_beir, read_documents
+from trivium.corpus import Corpus, Document, document_of, read_beir, read_documents, split
 from trivium.corpus.documents import passed_over
 from trivium.errors import InputError
 
@@ -71,6 +72,58 @@ def test_a_folder_is_read_recursively_with_titles(tmp_path):
 def test_a_title_is_no_comment_and_a_rule_no_front_matter(tmp_path, text):
     (document,) = read_documents(write(tmp_path / "page.md", text))
     assert document.title == "Real"
+
+
+@pytest.mark.parametrize(
+    "line, title",
+    [
+        ("# Title", "Title"),
+        ("###### Title ######", "Title"),
+        ("#\tTitle \t# ", "Title"),
+        ("# C#", "C#"),
+        ("# C # D", "C # D"),
+        ("# \u00a0Title", "Title"),
+        ("####### Title", "c"),
+        ("#Title", "c"),
+        ("#  ", "c"),
+        ("# #", "c"),
+        ("##  ##", "c"),
+    ],
+)
+def test_the_title_is_what_a_heading_says(tmp_path, line, title):
+    """CommonMark 4.2; where no heading says anything, the file's name."""
+    write(tmp_path / "c.md", f"{line}\n\nBody.\n")
+    (document,) = read_documents(tmp_path)
+    assert document.title == title and document.text == ("Body.\n" if title != "c" else f"{line}\n\nBody.\n")
+
+
+def test_an_empty_heading_is_passed_over_for_one_that_says_something(tmp_path):
+    write(tmp_path / "c.md", "#  \n\nA word before.\n\n## Title ##\nBody.")
+    (document,) = read_documents(tmp_path)
+    assert document.title == "Title" and document.text.startswith("#  \n")
+
+
+def test_a_title_of_blanks_is_none():
+    (chunk,) = split(Document("d", "  ", "Body of it."))
+    assert chunk.line == "Body of it." == chunk.searched
+    corpus = Corpus.build([Document("d", "  ", "Body of it.")])
+    assert corpus.grep("^Body") and corpus.search("body")[0].chunk.line == "Body of it."
+
+
+def test_long_blanks_in_a_heading_take_no_time(tmp_path):
+    write(tmp_path / "c.md", "# a" + " " * 200_000 + "b\n# " + " " * 200_000 + "\n")
+    began = time.thread_time()
+    assert len(read_documents(tmp_path)[0].title) == 200_002 and time.thread_time() - began < 2
+
+
+def test_ids_and_texts_may_hold_any_line_separator_of_unicode(tmp_path):
+    """Only a newline ends a line of a data set."""
+    ids = [f"a{separator}b" for separator in "\u2028\u2029\x85\x0b\x0c\x1c\x1d\x1e"]
+    write(tmp_path / "corpus.jsonl", "\n".join(json.dumps({"_id": i, "text": i}, ensure_ascii=False) for i in ids))
+    write(tmp_path / "queries.jsonl", "\n".join(json.dumps({"_id": f"q{i}", "text": i}, ensure_ascii=False) for i in ids))
+    write(tmp_path / "qrels" / "test.tsv", "query-id\tcorpus-id\tscore\n" + "".join(f"q{i}\t{i}\t1\n" for i in ids))
+    data = read_beir(tmp_path)
+    assert data.qrels == {f"q{i}": {i: 1} for i in ids} and [document.id for document in data.documents] == ids
 
 
 def test_one_file_is_a_corpus_of_one(tmp_path):
@@ -161,6 +214,8 @@ def test_the_document_of_a_source():
     assert [document_of(source) for source in ("a:0", "a:b:12", "monday", "https://x.org/y", "")] == [
         "a", "a:b", "monday", "https://x.org/y", ""
     ]  # fmt: skip
+    for no_order in ("a:007", "a:\u0663", "a:-1", "a:1 ", "a:\u00b2", f"a:{'9' * 5000}"):
+        assert document_of(no_order) == no_order
 
 
 def test_a_data_set_without_its_parts_is_named(tmp_path):

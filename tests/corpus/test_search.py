@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import re
 import threading
+import time
 from collections import Counter
 
 import numpy as np
@@ -151,6 +152,14 @@ def test_reading_gives_the_chunks_in_order():
     assert corpus.chunk("b:1") == corpus.read("b")[1] == list(corpus)[2]
 
 
+@pytest.mark.parametrize("order", ["9" * 5000, "1" * 18, "4", "00", "01", "\u0660", "\u00b2", "-1", "+0", " 0", "0 ", "1_0"])
+def test_an_id_that_no_chunk_has_is_not_there(order):
+    corpus = Corpus.build([Document("d", "", "one two. " * 20)], chunk_words=10)
+    assert "d:0" in corpus and "d:3" in corpus and f"d:{order}" not in corpus
+    with pytest.raises(InputError, match="no chunk"):
+        corpus.search("one", exclude=[f"d:{order}"])
+
+
 def test_many_threads_get_the_same_answer():
     corpus = corpus_of([f"{WORDS[n % 7]} {WORDS[n % 5]} {n % 31}" for n in range(300)], HashEmbedder())
     queries = [f"{a} {b}" for a in WORDS for b in WORDS]
@@ -204,6 +213,16 @@ def test_a_catastrophic_pattern_does_not_hang(pattern):
 
 
 @pytest.mark.timeout(60)
+def test_a_pattern_whose_classes_do_not_end_is_refused_at_once():
+    corpus = Corpus.build([Document("d", "", "a digit 7")])
+    began = time.thread_time()
+    for pattern in ("[" + r"\d" * 40, "[" + r"\d" * 499, "[[" * 499, "[" + "[:alpha:]" * 100, "[a\\"):
+        with pytest.raises(PatternError, match="cannot be used"):
+            corpus.grep(pattern)
+    assert time.thread_time() - began < 2
+    assert corpus.grep(r"[\d\]] *$") and corpus.grep(r"digit[ \]\\]7") and corpus.grep("a[[:space:]]digit")
+
+
 def test_grep_stops_at_its_time_limit():
     corpus = corpus_of(["abcdefghijklmnop" * 900] * 40)
     with pytest.raises(PatternError, match="more than 1e-06 s"):

@@ -9,6 +9,7 @@ search("who leads Apple") -> [Hit(Chunk("apple-10k:0", ...), score=0.0328, rank=
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -16,6 +17,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from trivium.corpus.words import stems
+
+ORDER = re.compile(r"0|[1-9][0-9]{0,17}")
+"""How the id of a chunk ends: one way to write a number, and none that takes long to read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +36,7 @@ class Document:
 def document_of(source: str) -> str:
     """The document of a chunk, by the chunk's id; what is no such id (a passage of somebody's own tool) is a document."""
     name, _, order = source.rpartition(":")
-    return name if name and order.isdecimal() else source
+    return name if name and ORDER.fullmatch(order) else source
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +53,12 @@ class Chunk:
     @property
     def searched(self) -> str:
         """What is indexed and embedded for this chunk: the title before the text."""
-        return f"{self.title}\n{self.text}" if self.title else self.text
+        return f"{self.title}\n{self.text}" if self.title.strip() else self.text
 
     @property
     def line(self) -> str:
         """The chunk as an agent reads it: title and text on one line."""
-        return " ".join((f"{self.title}: {self.text}" if self.title else self.text).split())
+        return " ".join((f"{self.title}: {self.text}" if self.title.strip() else self.text).split())
 
 
 @dataclass(frozen=True, slots=True)

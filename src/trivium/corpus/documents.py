@@ -14,7 +14,7 @@ from trivium.corpus.base import Document
 from trivium.errors import InputError
 
 _SUFFIXES = (".md", ".markdown", ".txt")
-_HEADING = re.compile(r"^#{1,6}[ \t]+(.+?)(?:[ \t]+#+)?[ \t]*$", re.MULTILINE)
+_HEADING = re.compile(r"^#{1,6}[ \t](.*)$", re.MULTILINE)
 _FRONT = r"\A---[ \t]*\n(?=\S).*?^(?:---|\.\.\.)[ \t]*$"
 _CODE = r"^ {0,3}(`{3,}(?=[^`\n]*$)|~{3,})[^\n]*(?:\n.*?)??(?:^ {0,3}\1[`~]*[ \t]*$|\Z)"
 _NO_PROSE = re.compile(f"{_FRONT}|{_CODE}", re.MULTILINE | re.DOTALL)
@@ -117,16 +117,25 @@ def _hidden(name: str) -> bool:
 
 def _read_text_file(path: Path, name: str) -> Document:
     text = _text(path)
-    heading = _HEADING.search(_NO_PROSE.sub(_blank, text)) if path.suffix.lower() != ".txt" else None
+    headings = _HEADING.finditer(_NO_PROSE.sub(_blank, text)) if path.suffix.lower() != ".txt" else ()
+    heading = next((each for each in headings if _title(each[1])), None)
     if not heading:
         return Document(name, path.stem, text)
     rest = text[heading.end() :].lstrip()
     first = rest and not text[: heading.start()].strip()  # a passage is shown as "title: text"
-    return Document(name, heading.group(1), rest if first else text)
+    return Document(name, _title(heading[1]), rest if first else text)
 
 
-def _blank(found: re.Match[str]) -> str:
-    return re.sub(r"[^\n]", " ", found[0])
+def _title(heading: str) -> str:
+    """What a heading's line says, without the number signs that may close it; "" where it says nothing (CommonMark 4.2)."""
+    text = heading.strip()
+    open_end = text.rstrip("#")
+    closed = not open_end or open_end[-1].isspace()
+    return open_end.rstrip() if closed else text
+
+
+def _blank(prose: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", prose[0])
 
 
 def _text(path: Path) -> str:
@@ -205,7 +214,7 @@ def check_ids(documents: list[Document], where: str) -> None:
 
 def _qrels(path: Path, queries: set[str], documents: set[str]) -> dict[str, dict[str, int]]:
     qrels: dict[str, dict[str, int]] = {}
-    for number, line in enumerate(_text(path).splitlines(), start=1):
+    for number, line in enumerate(_text(path).split("\n"), start=1):
         if not line.strip() or (number == 1 and line.split("\t")[0] == "query-id"):
             continue
         query, document, score = _judgement(line, f"{path}:{number}")

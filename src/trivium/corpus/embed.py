@@ -36,8 +36,13 @@ def open_embedder(where: str, model: str = "", key: str = "", progress: Progress
 
 
 def cache_folder() -> Path:
-    """$TRIVIUM_CACHE, else ~/.cache/trivium."""
-    return Path(os.environ.get("TRIVIUM_CACHE") or Path.home() / ".cache" / "trivium")
+    """$TRIVIUM_CACHE, else ~/.cache/trivium. InputError where nobody knows the home folder."""
+    if named := os.environ.get("TRIVIUM_CACHE"):
+        return Path(named)
+    try:
+        return Path.home() / ".cache" / "trivium"
+    except RuntimeError as error:
+        raise InputError("there is no home folder to keep vectors in: set TRIVIUM_CACHE to a folder") from error
 
 
 class CachedEmbedder:

@@ -60,12 +60,11 @@ class EndpointEmbedder:
         return vectors / lengths
 
     def _post(self, body: dict) -> Any:
-        request = Request(self.url, json.dumps(body).encode(), self._headers)
         for tried in range(_TRIES):
             if tried:
                 time.sleep(2.0 ** (tried - 1))
             try:
-                with urlopen(request, timeout=self._timeout) as response:
+                with urlopen(Request(self.url, json.dumps(body).encode(), self._headers), timeout=self._timeout) as response:
                     return json.load(response)
             except HTTPError as error:
                 reason = f"{error.code} {error.read(200).decode(errors='replace')}"
@@ -73,7 +72,7 @@ class EndpointEmbedder:
                     break
             except (OSError, HTTPException) as error:
                 reason = str(error)
-            except ValueError as error:
-                reason = f"no JSON: {error}"
+            except ValueError as error:  # else what is no URL, or no key
+                reason = f"no JSON: {error}" if isinstance(error, json.JSONDecodeError) else str(error)
                 break
         raise InputError(f"{self.url} gave no embeddings ({reason}): check the URL, the model {self.model} and the key")

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from trivium.corpus import folder
-from trivium.corpus.base import Chunk, Embedder
+from trivium.corpus.base import ORDER, Chunk, Embedder
 from trivium.corpus.lexical import Lexical
 from trivium.errors import CorruptError, InputError
 
@@ -66,8 +66,8 @@ class Index:
 
     def titled(self, row: int) -> bytes:
         """The text of a chunk, for a document's first one after the title."""
-        title = self._titles.get(row)
-        return f"{title}: ".encode() + self.text_of(row) if title else self.text_of(row)
+        title = self._titles.get(row, "")
+        return f"{title}: ".encode() + self.text_of(row) if title.strip() else self.text_of(row)
 
     def rows_of(self, doc_id: str) -> range:
         """The rows of a document's chunks. Raises InputError for an unknown one."""
@@ -89,7 +89,7 @@ class Index:
     def _row(self, chunk_id: str) -> int | None:
         doc_id, _, order = chunk_id.rpartition(":")
         document = self._documents.get(doc_id)
-        if document is None or not order.isdecimal():
+        if document is None or not ORDER.fullmatch(order):
             return None
         row = self.firsts[document] + int(order)
         return row if row < self.firsts[document + 1] else None

@@ -164,7 +164,7 @@ def _threads(torch: Any, count: int) -> Iterator[None]:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_text()) if path.exists() else None
+        return json.loads(path.read_bytes()) if path.exists() else None
     except ValueError as error:
         raise CorruptError(f"{path} is no JSON ({error}): fetch the model anew") from error
 

@@ -14,7 +14,7 @@ from trivium.trace import Fault, Sampling, Task
 if TYPE_CHECKING:
     from trivium.harness.loop import Harness
 
-_USAGE = re.compile(r"\[Token usage: ([\d,]+)/([\d,]+)\]")
+_USAGE = re.compile(r"\[Token usage: (\d[\d,]{0,20})/(\d[\d,]{0,20})\]")  # longer numbers are some document's
 
 
 class ToolError(Exception):

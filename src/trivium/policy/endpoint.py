@@ -44,7 +44,7 @@ class Endpoint:
 
     async def speak(self, view: View, sampling: Sampling) -> Reply:
         """Raises PolicyError when the cap is reached, the server stays dead, or it refuses the request; Unsupported for
-        top-k, which this API does not have; InputError where the openai package is missing."""
+        top-k, which this API does not have; InputError where the openai package is missing, or a proxy cannot be used."""
         if sampling.top_k:
             raise Unsupported(f"{self.name}: the OpenAI API has no top_k; leave it 0")
         client = self._open()
@@ -98,7 +98,11 @@ class Endpoint:
                 from openai import AsyncOpenAI, DefaultAsyncHttpxClient
             except ImportError as error:
                 raise InputError("an Endpoint needs the OpenAI client: pip install openai") from error
-            http = DefaultAsyncHttpxClient()  # its own would close itself in whatever loop then runs, and complain
+            try:
+                http = DefaultAsyncHttpxClient()  # its own would close itself in whatever loop then runs, and complain
+            except (ValueError, ImportError) as error:
+                advice = "unset ALL_PROXY, HTTPS_PROXY, HTTP_PROXY or name another"
+                raise InputError(f"the environment names a proxy that cannot be used ({error}): {advice}") from error
             try:
                 client = AsyncOpenAI(base_url=self.base_url, api_key=self.api_key, max_retries=0, http_client=http)
             except Exception as error:  # no key, no address: no reply

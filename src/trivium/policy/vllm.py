@@ -282,7 +282,7 @@ class Vllm:
         try:
             with httpx.Client(timeout=self.timeout, trust_env=False) as client:
                 answer = client.get(self.url + path) if get else client.post(self.url + path, json=body)
-        except httpx.TransportError as error:
+        except (httpx.TransportError, httpx.InvalidURL) as error:
             raise PolicyError(f"no vLLM answers at {self.url}{path}: {type(error).__name__} {error}") from error
         if answer.status_code != 200:
             if missing and answer.status_code not in PASSING - {500}:  # of a method that it lacks it says 500

@@ -16,7 +16,7 @@ from typing import Any
 from trivium.corpus.base import Document
 from trivium.trace.episode import Task
 
-_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)|https?://\S+")
+_LINK = re.compile(r"\[([^\[\]]*)\]\([^)]{0,2000}\)|https?://\S+")
 OPINIONS = frozenset({"yes", "no"})
 
 
@@ -77,8 +77,8 @@ def quoted(text: str, quote: str) -> bool:
         return False
     if any((wanted := tier(quote)) and wanted in tier(text) for tier in tiers):
         return True
-    words = [word for word in folded(quote).split() if len(word) > 3][:5]
-    return len(words) == 5 and re.search(r"\b.*?\b".join(map(re.escape, words)), folded(text)) is not None
+    words, rest = [word for word in folded(quote).split() if len(word) > 3][:5], iter(folded(text).split())
+    return len(words) == 5 and all(word in rest for word in words)  # in their order, with others between
 
 
 def _spaced(text: str) -> str:
