@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from trivium import cli
+from trivium.assets import NANO
 from trivium.trace import Store
 
 TINY = "--warmup 48 --sft-steps 4 --steps 1 --groups 2 --size 3 --eval-tasks 4 --workers 1 --track".split()
@@ -330,6 +331,28 @@ def test_documents_that_cannot_be_read(capsys, trained, tmp_path, docs):
     ask(tmp_path / "bad.jsonl", "bad.jsonl:2 is no JSON")
     refused(capsys, "the question is empty", "ask", trained, " ", "--corpus", docs)
     refused(capsys, "--corpus is empty", "ask", trained, QUESTION, "--corpus", "")
+
+
+def test_a_finished_run_stands_alone(tmp_path, docs, monkeypatch, capsys):
+    """Its model came by a relative path, held a folder of its own, and is gone: all that is asked of the run, it has."""
+    model = shutil.copytree(NANO, tmp_path / "mine")
+    shutil.copytree(NANO, model / "tokenizer_old")
+    monkeypatch.chdir(tmp_path)
+    code, _, err = told(capsys, "train", "search", "--model", "mine", "--out", "run", *TINY[:-1])
+    assert code == 0, err
+    shutil.rmtree(model)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    run, before = tmp_path / "run", _contents(tmp_path / "run")
+    assert told(capsys, "show", run, "--count", "1")[0] == 0 and _contents(run) == before, "reading writes nothing"
+    for words in (
+        ["eval", run, "--tasks", "2"],
+        ["eval", "--compare", run, "--tasks", "4", "--workers", "1"],
+        ["ask", run, QUESTION, "--corpus", docs],
+        ["export", run, "exported"],
+    ):
+        code, _, err = told(capsys, *words)
+        assert code == 0, (words, err)
 
 
 def test_a_missing_split_of_real_questions(capsys, trained, tmp_path):

@@ -22,7 +22,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -132,7 +132,7 @@ class Run:
                 f"or give another folder with --out"
             )
 
-    def changed(self, inputs: dict[str, str]) -> list[str]:
+    def changed(self, inputs: Mapping[str, str]) -> list[str]:
         """Which of these are others than those that the run was begun with; none where it kept no digests."""
         path = self.folder / "inputs.json"
         old = read_json(path) if path.exists() else inputs

@@ -256,7 +256,7 @@ class Network(torch.nn.Module):
         config.dtype = dtype or config.dtype
         config.save_pretrained(folder)
         for pattern in _COPIED if self.folder else ():
-            for file in self.folder.glob(pattern):
+            for file in filter(Path.is_file, self.folder.glob(pattern)):  # what a folder holds beside them is not the model
                 shutil.copy(file, folder / file.name)
         for file in folder.iterdir():
             file.chmod(0o644)  # safetensors lets nobody else read, and who serves may be somebody else

@@ -133,8 +133,8 @@ def _alike(one: Recipe, other: Recipe) -> bool:
     """Whether two runs are of one recipe. Arms may share their warm-ups with others: a model that is the warm-up of a run
     of the same seed is alike where those two runs are, though each lies in a folder of its own."""
     ours, theirs = _recipe(one), _recipe(other)
-    if ours != theirs and (warm := (_warmed(one), _warmed(other))) and all(warm):
-        ours["model"], theirs["model"] = map(_recipe, warm)
+    if ours != theirs and (warm := _warmed(one)) and (other_warm := _warmed(other)):
+        ours["model"], theirs["model"] = _recipe(warm), _recipe(other_warm)
     return ours == theirs
 
 

@@ -34,8 +34,10 @@ def measure(folder: str, suite: Suite, greedy: bool, seed: int, watch: Watcher) 
 
     def attempt(harness: Harness, stage: str) -> tuple[Result, list[Episode]]:
         watch.stage(stage, len(bench.tasks) * samples)
-        options = {"sampling": sampling, "samples": samples, "seed": seed, "progress": watch.advance}
-        result, attempts = asyncio.run(evaluate(harness, bench.tasks, engine, bench.judge, **options))
+        attempting = evaluate(
+            harness, bench.tasks, engine, bench.judge, sampling=sampling, samples=samples, seed=seed, progress=watch.advance
+        )
+        result, attempts = asyncio.run(attempting)
         episodes = [episode for episode, _ in attempts]
         refuse_gaps(episodes)
         return result, episodes

@@ -86,6 +86,7 @@ class Lessons:
 
     async def _attempt(self, task: Task, sample: int) -> Episode:
         id, teacher = _id(task, sample), self.parts.teacher
+        assert teacher is not None  # else there is a log, or no warm-up
         try:
             return self.known.get(id) or await self.parts.harness.run(task, teacher, sample=sample, seed=self.seed, id=id)
         finally:

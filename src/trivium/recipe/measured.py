@@ -149,7 +149,7 @@ class Measured:
     def _read(self, name: str, prefix: str, good: Callable[[Episode], bool] = lambda _: True) -> Outcomes:
         if not (self.run.folder / name).is_file():
             return {}
-        tasks, store = {task.id: task for task in self.tasks}, Store(self.run.folder / name)
+        tasks, store = {task.id: task for task in self.tasks}, Store(self.run.folder / name, readonly=True)
         same = (e for e in store.select(prefix=prefix) if (task := tasks.get(e.task.id)) and name_of(e.task) == name_of(task))
         episodes = [episode for episode in same if good(episode)]
         store.close()

@@ -120,7 +120,7 @@ class Parts:
             url, _, model = self.recipe.teacher.partition("#")
             key, share = os.environ.get("OPENAI_API_KEY") or "none", self.recipe.teacher_tokens // self.recipe.workers
             return Endpoint(url, model, self.renderer, key, max_spend=share, name="teacher")
-        return None if self.log else self._lessons  # type: ignore[return-value]
+        return None if isinstance(self._lessons, Sequence) else self._lessons
 
     @cached_property
     def log(self) -> list[Episode]:

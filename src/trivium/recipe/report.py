@@ -31,7 +31,7 @@ class Table:
     title: str
     note: str
     header: tuple[str, ...]
-    rows: list[tuple[str, ...]]
+    rows: Sequence[tuple[str, ...]]
 
 
 def provenance(folders: Sequence[str]) -> Numbers:

@@ -1,5 +1,6 @@
 """What a person does with any agent: train it, measure it, compare runs, read them, export them. Each is a verb of the
-command line; the agent's own fields are its options, so annotations here are looked up when a verb is made."""
+command line. The agent's own fields are its options: tyro reads them off the annotation, which is a class known only when
+the verb is made, and no type checker follows that."""
 
 import inspect
 from collections.abc import Callable
@@ -26,7 +27,7 @@ Folder = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FOLDER")]
 def train_verb(cls: type[Recipe]) -> Callable[..., None]:
     """`trivium train` of an agent: its class's fields are the options."""
 
-    def train(recipe: tyro.conf.OmitArgPrefixes[cls], dry_run: bool = False) -> None:  # type: ignore[valid-type]
+    def train(recipe: tyro.conf.OmitArgPrefixes[cls], dry_run: bool = False) -> None:  # ty: ignore[invalid-type-form]
         """Train an agent. Stopped or killed, the same command goes on where it was.
 
         Args:
@@ -51,7 +52,7 @@ def eval_verb(cls: type[Recipe]) -> Callable[..., None]:
 
     def eval(  # noqa: A001  (the verb's name)
         run: RunFolder,
-        suite: tyro.conf.OmitArgPrefixes[cls.suite],  # type: ignore[valid-type]
+        suite: tyro.conf.OmitArgPrefixes[cls.suite],  # ty: ignore[invalid-type-form]
         greedy: bool = False,
         seed: int = 1,
     ) -> None:
@@ -80,7 +81,7 @@ def compare_verb(cls: type[Recipe]) -> Callable[..., None]:
 
     def compare(
         compare: Runs,
-        suite: tyro.conf.OmitArgPrefixes[cls.suite],  # type: ignore[valid-type]
+        suite: tyro.conf.OmitArgPrefixes[cls.suite],  # ty: ignore[invalid-type-form]
         workers: int = 2,
         json: str = "",
         out: str = "",
@@ -142,7 +143,7 @@ def _check_files(*files: str) -> None:
 def report(run: Run, console: Console) -> None:
     """What a person sees when training has ended: three episodes side by side, the table, and where things are."""
     summary, cls = read_json(run.folder / "summary.json"), class_of(run)
-    store = Store(run.folder / "episodes.db")
+    store = Store(run.folder / "episodes.db", readonly=True)
     task = _telling(store)
     columns = [(name, next(store.select(prefix=f"eval/{name}/{task}/"), None)) for name in ("base", "sft", "rl")]
     shown = [(name, episode) for name, episode in columns if episode]
@@ -179,7 +180,7 @@ def show(run: RunFolder, episode: str = "", count: int = 3, policy: str = "") ->
         raise InputError(f"{run} holds no episodes yet")
     if policy and not opened:
         raise InputError(f"{run} is a store and no run: --episode names its episodes, by how their ids begin")
-    store, cls = Store(file), class_of(opened) if opened else Recipe
+    store, cls = Store(file, readonly=True), class_of(opened) if opened else Recipe
     prefix = episode or (f"eval/{policy}/" if policy else _furthest(store) if opened else "")
     episodes = list(store.select(prefix=prefix, limit=count))
     if not episodes:

@@ -12,9 +12,14 @@ from trivium.trace import Task, Thread
 class Event(Protocol):
     """What a loop said: `loops.run.Event`, or anything that has these."""
 
-    kind: str
-    step: int
-    metrics: dict[str, float]
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def metrics(self) -> dict[str, float]: ...
 
 
 @dataclass(frozen=True, slots=True)

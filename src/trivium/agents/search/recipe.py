@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from trivium.agents.search.comparison import SearchComparison, SearchSuite
@@ -23,6 +25,7 @@ from trivium.policy import Policy, Scripted
 from trivium.recipe.base import Bench, Progress, Recipe, Suite
 from trivium.tasks.beir import beir_tasks
 from trivium.tasks.cloze import cloze_tasks
+from trivium.tasks.names import Split
 from trivium.tasks.world import World
 from trivium.trace import Episode, Task
 from trivium.train import CISPO, Algorithm
@@ -95,7 +98,7 @@ class Search(Recipe):
     """largest ratio of new to old probability that CISPO learns with; above it the token is clipped. No report gives one: at 5
     nothing was ever clipped here, at 2 some tokens are, in generated worlds (docs/learning.md)"""
 
-    suite: ClassVar[type[SearchSuite]] = SearchSuite
+    suite: ClassVar[type[Suite]] = SearchSuite
     labels: ClassVar[Labels] = LABELS
     panels: ClassVar[Panels] = PANELS
     least: ClassVar[Mapping[str, float]] = {"window": 0, "results": 1, "warmup": 1, "cap": 1}
@@ -103,6 +106,8 @@ class Search(Recipe):
     def __post_init__(self) -> None:
         """What suits passages that people wrote was found on HotpotQA (docs/log.md), updates above lag 0 too (docs/loop.md)."""
         super().__post_init__()
+        if Path(self.corpus).is_dir() and self.corpus:
+            object.__setattr__(self, "corpus", os.path.abspath(self.corpus))
         defaults = (("results", 6, 2), ("warmup", 1600, 3000), ("lr", 4e-4, 1.5e-4), ("sft_steps", 120, 96), ("steps", 48, 60))
         for name, world, passages in defaults:
             if getattr(self, name) == getattr(type(self), name):
@@ -178,7 +183,7 @@ class Search(Recipe):
     def worlds(self) -> list[World]:
         """Many to learn in, so that names are copied and not remembered, and then some, of other words, to be measured in."""
         seed = 1000 * self.seed
-        splits = [("train", TRAIN_WORLDS), ("heldout", HELDOUT_WORLDS)]
+        splits: list[tuple[Split, int]] = [("train", TRAIN_WORLDS), ("heldout", HELDOUT_WORLDS)]
         return [World.make(seed + n, WORLD_SIZE, split) for split, count in splits for n in range(count)]
 
     @property

@@ -93,7 +93,7 @@ class Teacher:
 
         def speak(view: View) -> Message:
             _, task, sample, *_ = view.stream
-            return self.next(by_id[task], view.messages, int(sample))
+            return self.next(by_id[str(task)], view.messages, int(sample))
 
         return speak
 
