@@ -1,4 +1,4 @@
-# Two commands: `make demo` trains a search agent in twelve minutes, `make test` says whether all promises hold.
+# Two commands: `make demo` trains a search agent in some five minutes, `make test` says whether all promises hold.
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin
@@ -6,15 +6,13 @@ export OMP_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_OFFLINE := 1
 
-.PHONY: demo demo-short test slow lint clean
+# a part of the recipe's own steps and questions: enough for every claim of the README's table to be above zero
+DEMO := --warmup 800 --sft-steps 50 --steps 20 --eval-tasks 192
+
+.PHONY: demo test slow lint clean
 
 demo: $(VENV)/ready
-	$(RUN)/trivium train search --out runs/demo
-
-demo-short: $(VENV)/ready
-	rm -rf runs/short
-	$(RUN)/trivium train search --out runs/short --warmup 800 --sft-steps 50 --steps 16 --eval-tasks 128
-	$(RUN)/python -m tests.rises runs/short
+	$(RUN)/trivium train search --out runs/demo $(DEMO)
 
 test: $(VENV)/ready
 	$(RUN)/ruff check src tests benchmarks examples bases

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from trivium.policy import View
 from trivium.recipe.base import Recipe
 from trivium.recipe.line import EVERY, GLANCE, SFT_BATCH
 from trivium.recipe.parts import Parts
-from trivium.recipe.watcher import embedding
+from trivium.recipe.watcher import Watcher, embedding
 from trivium.trace import Episode, Sampling
 from trivium.train import SFT, Batch, Learner
 
@@ -26,32 +27,81 @@ _BRANCH = 0.15
 """What a branch of its last turn takes of what an attempt does: four of them took 1.6 times the CPU of a step (docs/log.md)."""
 
 
-def estimate(recipe: Recipe, watch: Callable[[], Any]) -> str:
-    """The run's memory, tokens and time, as text. Measures one learner step and one batch of replies here; the vectors of a
-    corpus are made, and told to the Watcher that `watch` makes, since the run would make them first of all."""
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What a run will take. `parameters` of the model, of which `learning` learn; `memory` of a worker in GiB, without the
+    libraries; tokens `learned` from and `sampled` or read in all; tokens a second of a worker, learning and speaking."""
+
+    parameters: int
+    learning: int
+    memory: float
+    learned: float
+    sampled: float
+    learn_rate: float
+    speak_rate: float
+    workers: int
+
+    @property
+    def minutes(self) -> float:
+        return (self.learned / self.learn_rate + self.sampled / self.speak_rate) / self.workers / 60
+
+
+def estimate(parts: Parts) -> Estimate:
+    """By arithmetic, and by one learner step and one batch of replies that are measured here, in a few seconds."""
     torch.set_num_threads(1)
+    recipe, network = parts.recipe, parts.network()
+    episode = int(_FILLED * parts.window.budget)
+    attempts = recipe.steps * recipe.groups * recipe.size * (1 + _BRANCH * recipe.branches)
+    evaluated = 5 * len(parts.heldout_tasks) + GLANCE * (1 + -(-recipe.steps // EVERY))
+    parameters, learning = _sizes(network)
+    return Estimate(
+        parameters=parameters,
+        learning=learning,
+        memory=(_weights(network) + _cache(network, parts.slots, parts.window.budget)) / 2**30,
+        learned=(recipe.sft_steps * SFT_BATCH * parts.taught + attempts) * episode,
+        sampled=(attempts + evaluated) * episode,
+        learn_rate=_learn_rate(parts, network),
+        speak_rate=_speak_rate(parts, network),
+        workers=recipe.workers,
+    )
+
+
+def dry_run(recipe: Recipe, watch: Callable[[], Any]) -> str:
+    """The estimate as text. What the run would make first and keep is made, and told to the Watcher that `watch` makes."""
     with watch() as watcher:
         recipe.prepare(embedding(watcher))
         parts = Parts(recipe)
         parts.check()
-    network = parts.network()
-    episode = int(_FILLED * parts.window.budget)
-    attempts = recipe.steps * recipe.groups * recipe.size * (1 + _BRANCH * recipe.branches)
-    learned = (recipe.sft_steps * SFT_BATCH * parts.taught + attempts) * episode
-    evaluated = 5 * len(parts.heldout_tasks) + GLANCE * (1 + -(-recipe.steps // EVERY))
-    sampled = (attempts + evaluated) * episode
-    learn, speak = _learn_rate(parts, network), _speak_rate(parts, network)
-    minutes = (learned / learn + sampled / speak) / recipe.workers / 60
-    parameters, learning = _sizes(network)
-    memory = (_weights(network) + _cache(network, parts.slots, parts.window.budget)) / 2**30
+    numbers = estimate(parts)
     needs = f"\nneed       {lines}" if (lines := recipe.needs()) else ""
     return (
-        f"model      {parameters / 1e6:.2f}M parameters ({learning / 1e6:.2f}M learn), window {parts.window.budget} tokens\n"
-        f"memory     {recipe.workers} x {memory:.2f} GiB "
+        f"model      {numbers.parameters / 1e6:.2f}M parameters ({numbers.learning / 1e6:.2f}M learn), "
+        f"window {parts.window.budget} tokens\n"
+        f"memory     {numbers.workers} x {numbers.memory:.2f} GiB "
         f"(weights, gradients, AdamW, a copy to speak with, {parts.slots} slots of keys and values) + libraries\n"
-        f"tokens     {learned / 1e6:.1f}M to learn from, {sampled / 1e6:.1f}M to sample and read\n"
-        f"speed      {learn:,.0f} learned and {speak:,.0f} sampled or read tokens/s a worker, measured now\n"
-        f"time       about {minutes:.0f} minutes on {recipe.workers} workers{needs}"
+        f"tokens     {numbers.learned / 1e6:.1f}M to learn from, {numbers.sampled / 1e6:.1f}M to sample and read\n"
+        f"speed      {numbers.learn_rate:,.0f} learned and {numbers.speak_rate:,.0f} sampled or read tokens/s a worker, "
+        f"measured now\n"
+        f"time       about {numbers.minutes:.0f} minutes on {numbers.workers} workers{needs}"
+    )
+
+
+def minutes(recipe: Recipe, watcher: Watcher) -> float:
+    """How long the run will take; raises what `Parts.check` raises."""
+    recipe.prepare(embedding(watcher))
+    parts = Parts(recipe)
+    parts.check()
+    return estimate(parts).minutes
+
+
+def announcement(recipe: Recipe) -> str:
+    """What a run is about to do, in a sentence; nothing is measured for it."""
+    recipe_of = type(recipe).__name__
+    warm = f"{recipe.sft_steps} steps of imitation, then " if recipe.sft_steps else ""
+    return (
+        f"{recipe_of} in {recipe.out}: {warm}{recipe.steps} steps of RL of {recipe.groups} tasks x {recipe.size} attempts, "
+        f"measured before, between and after on up to {recipe.eval_tasks} held-out tasks. "
+        f"Ctrl-C stops it, and the same command goes on."
     )
 
 

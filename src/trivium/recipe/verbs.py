@@ -34,13 +34,17 @@ def train_verb(cls: type[Recipe]) -> Callable[..., None]:
             dry_run: print what the run will take (memory, tokens, time on this machine), and train nothing; what the run
                 would make first and keep, such as vectors, is made
         """
-        from trivium.recipe.estimate import estimate
+        from trivium.recipe import estimate
         from trivium.recipe.line import train as run_to_its_end
 
         recipe.check()
         if dry_run:
-            screen().print(estimate(recipe, Live), soft_wrap=True)
+            screen().print(estimate.dry_run(recipe, Live), soft_wrap=True)
             return
+        if not Path(recipe.out, "recipe.json").exists():
+            with Live() as watch:
+                watch.note(estimate.announcement(recipe))
+                watch.note(f"about {estimate.minutes(recipe, watch):.0f} minutes on this machine, as busy as it is now")
         report(run_to_its_end(recipe, Live), screen())
 
     train.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\n{inspect.cleandoc(train.__doc__ or '')}"
