@@ -59,10 +59,11 @@ class Tool(Protocol):
 class Window:
     """How much context a thread may hold, in tokens.
 
-    Past `soft` (share of `budget`) the usage line advises to free room or to answer; past `hard` every tool that frees no
-    room is refused, so that the policy can still conclude. `reply` tokens are kept free for its next reply (reports.md 3.2;
-    the report gives T/2 for soft, between T/2 and T for hard, and no reserve: 0.9 and `reply` are our choices). With
-    `summarize` the policy is asked for a summary past that share, and goes on from it (reports.md 2.5).
+    Past `soft` (a share of `budget`) the usage line advises to free room or to answer. Past `hard` every tool that frees no
+    room is refused, so that the policy can still conclude. Context-1's report puts soft at half of the window and hard between
+    that and all of it; 0.9 is our choice, and so are the `reply` tokens that are kept free for the next reply. With `summarize`
+    the policy is asked for a summary where the view would be fuller than that share, and goes on from it, as Composer 2 does.
+    Raises InputError for numbers that contradict each other.
     """
 
     budget: int
@@ -88,7 +89,7 @@ class Window:
             )
 
     def usage(self, used: int, advice: str) -> str:
-        """The line that ends every turn's results (format of reports.md 3.2), past `soft` with `advice` behind it."""
+        """The line that ends every turn's results, as Context-1 has it, and past `soft` with `advice` behind it."""
         line = f"[Token usage: {used:,}/{self.budget:,}]"
         return f"{line} {advice}".rstrip() if used > self.soft * self.budget else line
 

@@ -29,9 +29,10 @@ class Outcome:
     children: list[Life] = field(default_factory=list)
 
     @classmethod
-    def of(cls, id: str, turn: int, asked: ToolCall) -> Outcome:
+    def of(cls, id: str, turn: int, request: ToolCall) -> Outcome:
         """Of a call as it was asked for, which has failed already where it cannot be read."""
-        return cls(Call(id, turn, asked.name, asked.arguments, error=asked.error, fault="arguments" if asked.error else ""))
+        fault = "arguments" if request.error else ""
+        return cls(Call(id, turn, request.name, request.arguments, error=request.error, fault=fault))
 
     def fail(self, error: str, fault: Fault) -> None:
         self.call.error, self.call.fault = error.encode(errors="replace").decode(), fault
@@ -55,7 +56,7 @@ async def answer(outcome: Outcome, toolset: Toolset, scene: Scene, limits: Limit
         seconds = limits.tool_seconds if tool.seconds is None else tool.seconds
         try:
             async with asyncio.timeout(seconds) as deadline:
-                outcome.result = _shown(call.name, await tool(scene, call.arguments))
+                outcome.result = _result(call.name, await tool(scene, call.arguments))
         except TimeoutError:
             if not deadline.expired():
                 raise
@@ -83,7 +84,7 @@ def cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _shown(name: str, result: Any) -> Result:
+def _result(name: str, result: Any) -> Result:
     """What a tool returned, as a policy can be shown it. Raises ToolError for anything else, which is the tool's own bug."""
     if isinstance(result, str | Keep):
         return result

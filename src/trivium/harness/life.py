@@ -38,7 +38,7 @@ class Life:
     threads: list[Thread] = field(default_factory=list)
     ops: list[AnyOp] = field(default_factory=list)
     snapshots: list[str] = field(default_factory=list)
-    spoken: int = -1  # the version that had the last word
+    version: int = -1  # the policy's, as it was when it spoke last
     task: asyncio.Task | None = None  # of a sub-agent: what runs it
 
     def __post_init__(self) -> None:
@@ -113,7 +113,7 @@ class Life:
             self.thread.answer = speech.text
             return Stop("finished") if complete else Stop("length", "the answer was cut off")
         await self._act(outcomes, in_view)
-        results = self._place(outcomes, in_view)
+        results = self._place_results(outcomes, in_view)
         self._tell(outcomes)
         if broken := next((each.broken for each in outcomes if each.broken), None):
             raise broken
@@ -138,13 +138,13 @@ class Life:
             raise PolicyError(f"what {self.policy.name} waited for was cancelled") from error
         if not isinstance(reply, Reply):
             raise PolicyError(f"{self.policy.name} gave {type(reply).__name__} and no Reply")
-        self.spoken = reply.versions[-1] if reply.versions else self.policy.version
+        self.version = reply.versions[-1] if reply.versions else self.policy.version
         return context.hear(reply, self.policy.version, None if purpose else self.harness.ending)
 
     def _remember(self, turn: int, speech: Speech, first: int = 0) -> list[Outcome]:
         """Put a reply and its calls on record; `first` is the number of the turn's first call among them."""
         ids = [f"{self.thread.id}.{turn}.{first + index}" for index in range(len(speech.calls))]
-        outcomes = [Outcome.of(id, turn, asked) for id, asked in zip(ids, speech.calls, strict=True)]
+        outcomes = [Outcome.of(id, turn, each) for id, each in zip(ids, speech.calls, strict=True)]
         self.context.remember(speech, ids)
         self.thread.calls += [each.call for each in outcomes]
         return outcomes
@@ -215,7 +215,7 @@ class Life:
 
     def _record_children(self, outcomes: Sequence[Outcome]) -> None:
         """In call order and not as they came to their ends (law 11), each behind its own Spawn."""
-        author, version, at = self.policy.name, self.spoken, self.context.here()
+        author, version, at = self.policy.name, self.version, self.context.here()
         for outcome in outcomes:
             for child in outcome.children:
                 self.threads += child.threads
@@ -223,7 +223,7 @@ class Life:
                 self.ops += [spawn, *child.ops]
                 self.snapshots += child.snapshots
 
-    def _place(self, outcomes: list[Outcome], in_view: dict[str, str]) -> Results | None:
+    def _place_results(self, outcomes: list[Outcome], in_view: dict[str, str]) -> Results | None:
         """The turn barrier: results enter in call order, then the first edit applies. None where there is no room for them."""
         context, dropped = self.context, self._dropped(outcomes, in_view)
         results = Results(context, outcomes, self.harness.advice, freed=context.size(dropped))
@@ -255,14 +255,14 @@ class Life:
         self.teller.tell(CutEvent(self.thread.id, cut))
 
     def _prune(self, dropped: set[str]) -> None:
-        self._cut(self.context.prune(dropped, self.policy.name, self.spoken))
+        self._cut(self.context.prune(dropped, self.policy.name, self.version))
 
     def _extend(self, results: Sequence[Message]) -> None:
         if restart := self.context.extend(results):
             self._cut(restart)
 
     def _join(self, outcome: Outcome) -> None:
-        author, version, at = self.policy.name, self.spoken, self.context.here()
+        author, version, at = self.policy.name, self.version, self.context.here()
         for thread in (child.thread for child in outcome.children):
             if thread.stop and thread.stop.reason == "finished":
                 self.ops.append(Join(author=author, version=version, call=outcome.call.id, at=at, child=thread.id))
@@ -278,7 +278,7 @@ class Life:
             speech, complete = reply
             fault = _no_summary(speech, complete)
             if not fault:
-                self._cut(self.context.summarize(speech.text, self.policy.name, self.spoken))
+                self._cut(self.context.summarize(speech.text, self.policy.name, self.version))
                 return None
             if len(purpose) == 1 and not self._ask_again(turn, speech, fault):
                 return Stop("window", "no room to ask for a summary again")

@@ -64,10 +64,10 @@ class Harness:
     def digest(self) -> str:
         """What tells how episodes live here from any other way, as far as it can be written down: prompt, tools' names and
         types, window, limits, the name of what ends an answer, what is advised past `soft`. Not what tools do, nor where."""
-        written = [self.prompt, self.toolset.specs, self.specs, repr(self.window), repr(self.limits)]
-        written += [getattr(self.ending, "__name__", "")] if self.ending else []
-        written += [self.advice] if self.advice != "Prune or answer." else []  # older stores know no other advice
-        return blake3(json.dumps(written, sort_keys=True).encode()).hexdigest()
+        parts = [self.prompt, self.toolset.specs, self.specs, repr(self.window), repr(self.limits)]
+        parts += [getattr(self.ending, "__name__", "")] if self.ending else []
+        parts += [self.advice] if self.advice != "Prune or answer." else []  # older stores know no other advice
+        return blake3(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     @property
     def advice(self) -> str:

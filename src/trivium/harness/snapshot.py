@@ -23,7 +23,7 @@ class Snapshot:
     segment: Segment
     messages: list[Message]
     tokens: int
-    heard: int
+    length: int
     handles: int
     calls: int
     place: str = ""
@@ -40,7 +40,7 @@ class Snapshot:
         whole = self.context
         calls = [replace(call, pieces=list(call.pieces)) for call in whole.thread.calls[: self.calls]]
         thread = Thread(whole.thread.id, whole.thread.policy, [self._segment(sampling)], calls)
-        opening, messages = list(whole.opening), self.messages[: self.heard]
+        opening, messages = list(whole.opening), self.messages[: self.length]
         refs = dict(islice(whole.refs.items(), self.handles))
         return Context(thread, whole.renderer, whole.window, whole.specs, opening, messages, refs)
 

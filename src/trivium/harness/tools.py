@@ -35,10 +35,10 @@ class FunctionTool:
     async def __call__(self, scene: Scene, arguments: dict[str, Any]) -> Result:
         """Raises ToolError when the arguments do not fit the types."""
         try:
-            checked = msgspec.convert(arguments, self.arguments)
+            values = msgspec.convert(arguments, self.arguments)
         except msgspec.ValidationError as error:
             raise ToolError(f"{self.name}: {error}") from error
-        result = self.function(scene, **{name: getattr(checked, name) for name in self.arguments.__struct_fields__})
+        result = self.function(scene, **{name: getattr(values, name) for name in self.arguments.__struct_fields__})
         return await result if inspect.isawaitable(result) else result
 
 
@@ -69,8 +69,8 @@ def _tool(function: Callable[..., Any], seconds: float | None, frees: bool) -> F
         raise InputError(f"{function!r} has no name that a policy could call it by: write it with def")
     if seconds is not None and not (seconds > 0 and inspect.iscoroutinefunction(function)):
         raise InputError(f"tool {name}: only an async function can be stopped, after more than 0 seconds, not {seconds!r}")
-    described = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
-    return FunctionTool(name, described, _arguments(name, function), function, seconds, frees)
+    description = (inspect.getdoc(function) or "").split("\n\n")[0].replace("\n", " ")
+    return FunctionTool(name, description, _arguments(name, function), function, seconds, frees)
 
 
 def _arguments(name: str, function: Callable[..., Any]) -> type[msgspec.Struct]:

@@ -66,12 +66,12 @@ def _spec(tool: Tool) -> Message:
     spec = tool.spec()
     try:
         json.dumps(spec)
-        named = spec["function"]["name"] == tool.name
+        name = spec["function"]["name"]
     except (TypeError, KeyError, ValueError) as error:
         reason = f"{type(error).__name__}: {error}"
         raise InputError(f"the spec of tool {tool.name} is not as the OpenAI API has it ({reason})") from error
-    if not named:
-        raise InputError(f"tool {tool.name} is {spec['function']['name']} in its spec: a policy would call it by that name")
+    if name != tool.name:
+        raise InputError(f"tool {tool.name} is {name} in its spec: a policy would call it by that name")
     return spec
 
 
