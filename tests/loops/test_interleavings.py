@@ -232,11 +232,26 @@ def test_an_episode_that_its_policy_cannot_finish_is_left_out_of_its_group_and_c
     house.account(6 * 4)
 
 
-def test_an_episode_that_hangs_has_a_deadline():
+def test_an_attempt_that_hangs_before_its_first_word_is_begun_anew_and_then_lost():
     house = House(engine=SimulatedEngine(lambda stream: 1e6 if stream[:3] == (1, "t2", 1) else 4.0))
     house.run(seconds=100)
-    assert house.total("episodes_lost") == 1
+    assert (house.total("episodes_lost"), house.total("episodes_rerun"), house.total("episodes_timed_out")) == (1, 3, 0)
     assert house.clock.now() == pytest.approx(4 * 100 + 71 + 5 * 4 + 6 * 1.1)
+
+
+def test_an_attempt_that_used_up_its_time_is_scored_as_far_as_it_came_and_learned_from():
+    """Law 12: no signal must not pay better than a bad one. It is neither begun anew nor left out."""
+    slow = (1, "t2", 1)
+    engine = SimulatedEngine(lambda stream: 1e6 if stream[:3] == slow and stream[-1] == 2 else 4.0)
+    house = House(engine=engine, harness=SimulatedHarness(lambda task, sample: 4))
+    house.run(seconds=100)
+    assert [event.metrics["episodes_timed_out"] for event in house.events] == [0, 1, 0, 0, 0, 0]
+    assert house.total("episodes_rerun") == house.total("episodes_lost") == 0
+    (late,) = [episode for episode in house.batches[1] if episode.agent.stop.reason == "timeout"]
+    assert late.id == "rl/1/t2/1" and late.agent.turns == 2 and late.agent.stop.detail == "its 100 s were used up"
+    assert late.id in house.learner.learned[1]
+    assert house.clock.now() == pytest.approx(5 * 4 * 4 + 100 + 6 * 1.1)
+    house.account(6 * 4)
 
 
 @pytest.mark.parametrize("max_lag", [0, 1])

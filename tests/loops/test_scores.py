@@ -200,7 +200,8 @@ def test_a_rank_counts_as_many_times_as_it_has_episodes():
 
     assert together(Two(), {"f1": 1.0, "late": 2.0, "episodes_lost": 1}, 8) == {
         "f1": pytest.approx(1 / 3), "late": 2.0, "episodes_lost": 2.0, "episodes_rerun": 0.0, "episodes_overtaken": 0.0,
-        "episodes_dropped": 0.0, "episodes_stored": 7.0, "episodes_unscored": 0.0, "publish_failed": 0.0,
+        "episodes_dropped": 0.0, "episodes_stored": 7.0, "episodes_unscored": 0.0, "episodes_timed_out": 0.0,
+        "publish_failed": 0.0,
     }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from trivium.harness.context import Context
 from trivium.harness.loop import Harness
 from trivium.harness.manage import assign_task, prune_chunks
 from trivium.harness.place import MemoryPlace, OpenPlace, Place
-from trivium.harness.silence import refuse_gaps, refuse_silence, silence, silent
+from trivium.harness.silence import refuse_gaps, refuse_silence, silence, silence_error, silent
 from trivium.harness.snapshot import Snapshot
 from trivium.harness.tools import FunctionTool, tool
 from trivium.harness.watch import CallEvent, CutEvent, Event, TurnEvent, Watch
@@ -16,5 +16,5 @@ from trivium.harness.watch import CallEvent, CutEvent, Event, TurnEvent, Watch
 __all__ = [
     "CallEvent", "Context", "CutEvent", "Event", "FunctionTool", "Harness", "Keep", "Limits", "MemoryPlace",
     "OpenPlace", "Passage", "Place", "Scene", "Snapshot", "Subagent", "Tool", "ToolError", "TurnEvent", "Watch", "Window",
-    "assign_task", "prune_chunks", "read_usage", "refuse_gaps", "refuse_silence", "silence", "silent", "tool",
+    "assign_task", "prune_chunks", "read_usage", "refuse_gaps", "refuse_silence", "silence", "silence_error", "silent", "tool",
 ]  # fmt: skip

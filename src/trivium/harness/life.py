@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from trivium.errors import PlaceError, PolicyError
 from trivium.harness.base import Keep, Scene, Subagent, ToolError
@@ -52,29 +52,42 @@ class Life:
     def is_agent(self) -> bool:
         return self.thread is self.episode.agent
 
-    async def live(self, first_turn: int = 0, snapshot: str = "") -> None:
-        """Live until something ends the thread, in a place of its own where its harness has one, as it was in `snapshot`."""
+    async def live(self, first_turn: int = 0, snapshot: str = "", seconds: float | None = None) -> None:
+        """Live until something ends the thread, which may be the end of its `seconds`, in a place of its own where its harness
+        has one, as it was in `snapshot`. The policy's time is its own doing; a place that takes as long to open, or to be
+        looked at in the end, is broken."""
+        over = Stop("timeout", f"its {seconds:g} s were used up") if seconds is not None else None
         if self.harness.place is None:
-            self.thread.stop = await self._turns(first_turn)
+            self.thread.stop = await _in_time(self._turns(first_turn), seconds, over)
             return
+        late = Stop("place", f"it took longer than {seconds:g} s") if seconds is not None else None
+        if stop := await _in_time(self._enter(snapshot), seconds, late):
+            self.thread.stop = stop
+            return
+        try:
+            stop = await _in_time(self._turns(first_turn), seconds, over)
+            if stop and stop.reason != "place":
+                stop = await _in_time(self._leave(), seconds, late) or stop
+            self.thread.stop = stop
+        finally:
+            if self.place:
+                await close(self.place, self.episode.id)
+
+    async def _enter(self, snapshot: str) -> Stop | None:
+        assert self.harness.place is not None
         try:
             self.place = await whole(self.harness.place.open(self.episode.task, snapshot))
         except PlaceError as error:
-            self.thread.stop = Stop("place", str(error))
-            return
-        try:
-            stop = await self._turns(first_turn)
-            self.thread.stop = stop if stop.reason == "place" else await self._left(stop)
-        finally:
-            await close(self.place, self.episode.id)
+            return Stop("place", str(error))
+        return None
 
-    async def _left(self, stop: Stop) -> Stop:
+    async def _leave(self) -> Stop | None:
         """What is in the place at the end goes on record: it is what can be judged. Without it the thread came to no end."""
         try:
             await self._snapshot_place()
         except PlaceError as error:
             return Stop("place", str(error))
-        return stop
+        return None
 
     async def _turns(self, first: int) -> Stop:
         try:
@@ -298,6 +311,17 @@ class Life:
         self._extend(results)
         self._tell(outcomes)
         return True
+
+
+async def _in_time(work: Coroutine[Any, Any, Stop | None], seconds: float | None, late: Stop | None) -> Stop | None:
+    """What `work` ends with, or `late` where it was cut off after `seconds`. What was on record stays there."""
+    try:
+        async with asyncio.timeout(seconds) as deadline:
+            return await work
+    except TimeoutError:
+        if not deadline.expired():
+            raise
+        return late
 
 
 async def _end(children: Sequence[Life]) -> None:

@@ -84,10 +84,12 @@ class Harness:
         seed: int = 0,
         id: str = "",
         sampling: Sampling | None = None,
+        seconds: float | None = None,
         watch: Watch | None = None,
     ) -> Episode:
-        """One attempt at `task`. What tools, sub-agents, a place that broke and a policy that says PolicyError do wrong is data
-        on the episode; a bad set-up raises, and so does a bug of the policy itself, or of `watch`, which is told what happens.
+        """One attempt at `task`; after `seconds` it ends with what there is of it. What tools, sub-agents, a place that broke
+        and a policy that says PolicyError do wrong is data on the episode; a bad set-up raises, and so does a bug of the
+        policy itself, or of `watch`, which is told what happens.
 
         Raises InputError when the prompt does not fit, the window is larger than the context of a policy that says what it
         has, or the task offers a tool that is not here.
@@ -95,10 +97,18 @@ class Harness:
         harness = self._for(task)
         context = harness.open("0", policy, task.prompt, sampling or Sampling(), task.messages)
         episode = self._episode(id or f"{task.id}/{sample}", task, sample, seed)
-        return await harness._live(episode, policy, context, watch)
+        return await harness._live(episode, policy, context, seconds, watch)
 
     async def branch(
-        self, snapshot: Snapshot, parent: Episode, policy: Policy, *, sample: int, seed: int = 0, watch: Watch | None = None
+        self,
+        snapshot: Snapshot,
+        parent: Episode,
+        policy: Policy,
+        *,
+        sample: int,
+        seed: int = 0,
+        seconds: float | None = None,
+        watch: Watch | None = None,
     ) -> Episode:
         """Another attempt that begins where `snapshot` of `parent` was taken; the shared prefix stays the parent's. Raises
         InputError where the harness has a place and the snapshot none of it."""
@@ -109,7 +119,7 @@ class Harness:
         episode.snapshots.append(snapshot.id)
         at = context.here()
         episode.ops.append(Branch(author="harness", parent=parent.id, snapshot=snapshot.id, turn=snapshot.turn, at=at))
-        return await self._for(parent.task)._live(episode, policy, context, watch, snapshot.turn, snapshot.place)
+        return await self._for(parent.task)._live(episode, policy, context, seconds, watch, snapshot.turn, snapshot.place)
 
     def _for(self, task: Task) -> Harness:
         """This harness with as many of its tools as the task offers."""
@@ -119,11 +129,18 @@ class Harness:
         return Episode(id, task, sample, seed, began=time.time(), deployment=self.digest)
 
     async def _live(
-        self, episode: Episode, policy: Policy, context: Context, watch: Watch | None, first_turn: int = 0, place: str = ""
+        self,
+        episode: Episode,
+        policy: Policy,
+        context: Context,
+        seconds: float | None,
+        watch: Watch | None,
+        first_turn: int = 0,
+        place: str = "",
     ) -> Episode:
         """The life of an episode's agent, from a turn on, in the place as it was in a snapshot."""
         record, teller = (episode.threads, episode.ops, episode.snapshots), Teller(watch)
-        await Life(self, episode, policy, context, teller, None, *record).live(first_turn, place)
+        await Life(self, episode, policy, context, teller, None, *record).live(first_turn, place, seconds)
         teller.check()
         episode.ended = time.time()
         return episode

@@ -14,9 +14,16 @@ _WORDS = {"policy": "the policy could not speak to the end", "place": "the place
 
 def silence(episode: Episode) -> str:
     """Why a policy of the episode, the agent's or a sub-agent's, could not speak to its end, or its place broke, which is the
-    doing of a dead engine, server or sandbox; "" where all went on to an end of their own."""
+    doing of a dead engine, server or sandbox; "" where all went on to an end of their own. An agent that used up its time
+    without a word hung with its engine; one that spoke used up its own."""
     stop = _broken(episode)
     return stop.detail or stop.reason if stop else ""
+
+
+def silence_error(episode: Episode) -> PolicyError | PlaceError:
+    """What to raise where nothing but silence is left: PlaceError where it was a place that broke."""
+    stop = _broken(episode) or Stop("policy", "it is not known why")
+    return _ERRORS[stop.reason](stop.detail or stop.reason)
 
 
 def silent(episode: Episode) -> bool:
@@ -46,6 +53,9 @@ def refuse_gaps(episodes: Sequence[Episode]) -> None:
 
 
 def _broken(episode: Episode) -> Stop | None:
+    agent = episode.agent
+    if agent.stop and agent.stop.reason == "timeout" and not agent.turns:
+        return Stop("policy", f"{agent.policy} said nothing before {agent.stop.detail}")
     return next((thread.stop for thread in episode.threads if _is_broken(thread)), None)
 
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from trivium.errors import InputError, PolicyError
-from trivium.harness import Event, Harness, Snapshot, TurnEvent, Watch, silence
+from trivium.errors import InputError
+from trivium.harness import Event, Harness, Snapshot, TurnEvent, Watch, silence_error, silent
 from trivium.loops.plan import Plan
 from trivium.policy import Policy
 from trivium.reward import AnyScorer, GroupScorer, Verdict, verdicts
@@ -54,7 +54,7 @@ class Flight:
     attempts: list[list[asyncio.Task[Outcome | None]]] = field(default_factory=list)
     comparisons: list[asyncio.Task[None]] = field(default_factory=list)
     reruns: int = 0
-    silence: str = ""  # why a policy could not speak
+    silent: Episode | None = None  # one in which the policy could not speak
 
     @property
     def tasks(self) -> list[asyncio.Task]:
@@ -72,15 +72,15 @@ class Flight:
 
     def landed(self) -> Tries:
         """What came of it, in order, without those in which the policy could not speak. Raises what an attempt raised, and
-        PolicyError where the policy could speak to the end in none; those that were overtaken say nothing of it."""
+        PolicyError (PlaceError for a place) where the policy could speak to the end in none; those that were overtaken say
+        nothing of it."""
         for task in self.tasks:
             if not task.cancelled() and (error := task.exception()):
                 raise error
         tries = [[each.result() for each in part if not each.cancelled()] for part in self.attempts]
         ended = list(itertools.chain(*tries))
-        if ended and not any(ended):
-            late = f"no episode of step {self.step} ended before its deadline, after {len(AGAIN)} re-runs of each"
-            raise PolicyError(self.silence or late)
+        if self.silent and ended and not any(ended):
+            raise silence_error(self.silent)
         return [[each for each in part if each] for part in tries]
 
 
@@ -207,14 +207,10 @@ class Attempts:
     async def _branch(self, flight: Flight, episode: Episode, snapshot: Snapshot, sample: int) -> Episode | None:
         """The last turn once more, and what may come after it. None where the policy could not speak in time."""
         async with self.slots(flight.step):
-            try:
-                async with asyncio.timeout(self.seconds) as deadline:
-                    branch = await self.harness.branch(snapshot, episode, self.policy, sample=sample, seed=episode.seed)
-            except TimeoutError:
-                if not deadline.expired():
-                    raise
-                return None
-        return None if silence(branch) else branch
+            branch = await self.harness.branch(
+                snapshot, episode, self.policy, sample=sample, seed=episode.seed, seconds=self.seconds
+            )
+        return None if silent(branch) else branch
 
     async def _compare(self, part: Sequence[asyncio.Task[Outcome | None]], scorer: AnyScorer) -> None:
         """The comparison of a task's attempts, once all of them have ended. Those that broke are heard of elsewhere."""
@@ -223,29 +219,29 @@ class Attempts:
         await judge([each for each in results if each], scorer)
 
     async def _persist(self, flight: Flight, task: Task, sample: int, last: deque[Snapshot]) -> Episode | None:
-        """The episode, begun anew where the policy could not speak to its end or the deadline passed; in the end None."""
+        """The episode, begun anew where the policy could not speak to its end; in the end None. One whose time was used up is
+        a bad end of its own doing and no reason to begin anew: no signal must pay better than a bad one (law 12)."""
         for pause in (*AGAIN, None):
             episode = await self._run(flight.step, task, sample, last)
-            if episode and not silence(episode):
+            if not silent(episode):
                 return episode
-            flight.silence = silence(episode) if episode else flight.silence
+            flight.silent = episode
             if pause is not None:
                 flight.reruns += 1
                 await asyncio.sleep(pause)
         return None
 
-    async def _run(self, step: int, task: Task, sample: int, last: deque[Snapshot]) -> Episode | None:
-        seed, sampling = self._stream(step), self.plan.sampling
-        watch = {"watch": _snapshots(last)} if self.plan.branches else {}
-        try:
-            async with asyncio.timeout(self.seconds) as deadline:
-                return await self.harness.run(
-                    task, self.policy, sample=sample, seed=seed, id=identity(step, task, sample), sampling=sampling, **watch
-                )
-        except TimeoutError:
-            if not deadline.expired():
-                raise
-            return None
+    async def _run(self, step: int, task: Task, sample: int, last: deque[Snapshot]) -> Episode:
+        return await self.harness.run(
+            task,
+            self.policy,
+            sample=sample,
+            seed=self._stream(step),
+            id=identity(step, task, sample),
+            sampling=self.plan.sampling,
+            seconds=self.seconds,
+            watch=_snapshots(last) if self.plan.branches else None,
+        )
 
 
 async def judge(attempts: Sequence[Outcome], scorer: AnyScorer) -> None:

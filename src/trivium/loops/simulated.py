@@ -86,11 +86,26 @@ class SimulatedHarness:
     digest: str = "simulated"
 
     async def run(
-        self, task: Task, policy: Policy, *, sample: int = 0, seed: int = 0, id: str = "", sampling: Sampling | None = None
+        self,
+        task: Task,
+        policy: Policy,
+        *,
+        sample: int = 0,
+        seed: int = 0,
+        id: str = "",
+        sampling: Sampling | None = None,
+        seconds: float | None = None,
+        watch: None = None,
     ) -> Episode:
         thread = Thread("0", policy.name, [Segment()])
         thread.segments[0].append([0, 0], "prompt")
-        thread.stop = await self._live(thread, task, policy, sample, seed, sampling or Sampling())
+        try:
+            async with asyncio.timeout(seconds) as deadline:
+                thread.stop = await self._live(thread, task, policy, sample, seed, sampling or Sampling())
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            thread.stop = Stop("timeout", f"its {seconds:g} s were used up")
         return Episode(id, task, sample, seed, [thread])
 
     async def _live(self, thread: Thread, task: Task, policy: Policy, sample: int, seed: int, sampling: Sampling) -> Stop:

@@ -21,8 +21,8 @@ from trivium.trace import Episode, Score, Store, Task
 from trivium.train import Group
 
 COUNTS = (
-    "episodes_stored", "episodes_rerun", "episodes_overtaken", "episodes_lost", "episodes_unscored", "episodes_dropped",
-    "publish_failed",
+    "episodes_stored", "episodes_rerun", "episodes_timed_out", "episodes_overtaken", "episodes_lost", "episodes_unscored",
+    "episodes_dropped", "publish_failed",
 )  # fmt: skip
 """Numbers of a step that are summed over ranks; all others are means, but for the largest `publish_gap`."""
 
@@ -84,15 +84,16 @@ def rollouts(
     When step n is asked for, steps up to n + `pace.max_lag` begin: their oldest tokens are of the version that is published
     then, so at most `max_lag` versions old when they are learned from. At most `pace.slots` episodes of this rank are under
     way, older steps first. Steps come in order; the slow episodes of the first are overtaken when `max_lag` whole steps wait
-    behind them: cancelled and counted. An attempt has `pace.seconds`; one that a dead policy or the deadline ended is begun
-    anew, up to three times, and then left out of its group, counted. `rl`'s `deadline` for a batch is to hold five times
+    behind them: cancelled and counted. An attempt has `pace.seconds`; one that used them up is scored as far as it came, and
+    counted. One whose policy could not speak, or said not a word in its time (a dead engine or server), is begun anew, up to
+    three times, and then left out of its group, counted. `rl`'s `deadline` for a batch is to hold five times
     `seconds` and the pauses between: then a hung attempt is lost and not the run.
 
     Raises InputError at once where there are no tasks, or two of one step are one task. While it is iterated: PolicyError when
-    the policy could speak to the end in no attempt of a step, InputError where the scorer gives no number called reward, and
-    where `store` has these ids from another run, or steps with other groups, size, sampling or harness. **What a scorer says
-    now is not compared with what it said then**: `episodes_stored` counts what comes out of the store with its old scores, and
-    a run that is to begin anew has a new store.
+    the policy could speak to the end in no attempt of a step, ScorerError where none of a step could be scored (as where a
+    scorer gives no number called reward), InputError where `store` has these ids from another run, or steps with other groups,
+    size, sampling or harness. **What a scorer says now is not compared with what it said then**: `episodes_stored` counts what
+    comes out of the store with its old scores, and a run that is to begin anew has a new store.
     """
     asked = partial(step_tasks, tasks, plan.groups, rank)
     for step in range(plan.first, plan.first + max(1, min(plan.steps - plan.first, len(tasks)))):
@@ -204,10 +205,17 @@ def _yielded(tries: Tries, size: int, numbers: dict[str, float]) -> tuple[list[G
         raise _taken(taken)
     parts = [each for part in tries for each in (part, *(attempt.branches for attempt in part))]
     groups = [group for part in parts if (group := _group(part))]
-    lost = len(tries) * size - len(attempts) - numbers.get("episodes_overtaken", 0)
-    unscored = sum(not each.scores for each in attempts)
     scores = [_calls(each.episode) | each.scores for each in attempts]
-    return groups, apart(means(scores), {**numbers, "episodes_lost": lost, "episodes_unscored": unscored})
+    counts = {
+        "episodes_lost": len(tries) * size - len(attempts) - numbers.get("episodes_overtaken", 0),
+        "episodes_unscored": sum(not each.scores for each in attempts),
+        "episodes_timed_out": sum(_timed_out(each.episode) for each in attempts),
+    }
+    return groups, apart(means(scores), numbers | counts)
+
+
+def _timed_out(episode: Episode) -> bool:
+    return episode.agent.stop is not None and episode.agent.stop.reason == "timeout"
 
 
 def _group(part: Sequence[Outcome]) -> Group | None:
