@@ -18,7 +18,7 @@ from trivium import CISPO, Batch, Engine, Group, Harness, Learner, Limits, Netwo
 from trivium.agents.search import search_tools
 from trivium.agents.search.tools import BRIEF
 from trivium.assets import NANO
-from trivium.cli import export
+from trivium.recipe.verbs import export
 from trivium.corpus import Corpus
 from trivium.errors import LawError, PolicyError, Unsupported
 from trivium.nn import Packed

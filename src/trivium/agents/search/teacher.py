@@ -226,8 +226,8 @@ def _states(text: str, link: dict[str, Any]) -> bool:
 
 
 def _fingerprint(line: str) -> str:
-    """What tells a passage from others: a task goes wherever its episodes go, and pages are long. White space is left out,
-    since the agent reads control tokens with a space inside."""
+    """What tells a passage from others: a task goes wherever its episodes go, and pages are long. White space is
+    left out."""
     return blake3("".join(line.split()).encode()).hexdigest(length=8)
 
 
