@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -50,7 +50,7 @@ def vocabulary(folder: Path) -> list[Path]:
 
 
 @contextmanager
-def new_folder(folder: Path) -> Iterator[Path]:
+def new_folder(folder: Path) -> Generator[Path]:
     """A folder to fill, which becomes `folder` when all went well; else nothing does. InputError where that is not empty, or
     nothing that a folder can take the place of."""
     folder = Path(os.path.abspath(folder))
@@ -60,12 +60,12 @@ def new_folder(folder: Path) -> Iterator[Path]:
         raise InputError(f"{folder} is not empty: name a new folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
-        made = Path(temporary) / folder.name
-        made.mkdir()
-        yield made
-        for path in (*made.rglob("*"), made):
+        filling = Path(temporary) / folder.name
+        filling.mkdir()
+        yield filling
+        for path in (*filling.rglob("*"), filling):
             sync(path)
-        os.replace(made, folder)
+        os.replace(filling, folder)
         sync(folder.parent)
 
 
@@ -79,7 +79,7 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def full_disk() -> Iterator[None]:
+def full_disk() -> Generator[None]:
     """What safetensors says of a file that it cannot write is an OSError, as it is of any other file."""
     from safetensors import SafetensorError
 

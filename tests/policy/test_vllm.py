@@ -98,7 +98,7 @@ def test_a_reply_ends_at_a_stop_token_of_the_renderer(serve, renderer, monkeypat
     monkeypatch.setattr(renderer, "stop_tokens", (2, 3))
     reply = said(policy, Sampling(max_tokens=200))
     assert reply.tokens[-1] in (2, 3) and not {2, 3} & {*reply.tokens[:-1]} and len(reply.tokens) < 200
-    assert server.asked[0]["sampling_params"]["ignore_eos"], "the end is the renderer's to say, not the model folder's"
+    assert server.requests[0]["sampling_params"]["ignore_eos"], "the end is the renderer's to say, not the model folder's"
 
 
 def test_an_episode_is_rows_to_learn_from(serve, renderer):
@@ -167,7 +167,7 @@ def test_what_does_not_fit_is_not_sent(serve, renderer):
     server = serve()
     with pytest.raises(PolicyError, match="3 tokens and a reply of 2046 do not fit the context of 2048"):
         said(Vllm(server.url, renderer=renderer), Sampling(max_tokens=2046))
-    assert not server.asked
+    assert not server.requests
 
 
 @pytest.mark.parametrize(
@@ -213,14 +213,14 @@ def test_a_busy_server_is_asked_again_for_the_same(serve, renderer):
     server = serve(fails=[503, "abort", 429])
     calm = said(Vllm(serve().url, renderer=renderer), Sampling(max_tokens=6))
     assert said(Vllm(server.url, renderer=renderer), Sampling(max_tokens=6)) == calm
-    assert len(server.asked) == 4 and all(body == server.asked[0] for body in server.asked)
+    assert len(server.requests) == 4 and all(body == server.requests[0] for body in server.requests)
 
 
 def test_a_refusal_is_not_repeated(serve, renderer):
     server = serve(fails=[400, 400])
     with pytest.raises(PolicyError, match=f"{server.url} refused: 400"):
         said(Vllm(server.url, renderer=renderer), Sampling())
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_requests_in_flight_are_bounded(serve, renderer):

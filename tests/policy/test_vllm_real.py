@@ -18,12 +18,12 @@ from trivium import CISPO, Batch, Engine, Group, Harness, Learner, Limits, Netwo
 from trivium.agents.search import search_tools
 from trivium.agents.search.tools import BRIEF
 from trivium.assets import NANO
-from trivium.recipe.verbs import export
 from trivium.corpus import Corpus
 from trivium.errors import LawError, PolicyError, Unsupported
 from trivium.nn import Packed
 from trivium.policy import View
 from trivium.policy.vllm import Vllm, command
+from trivium.recipe.verbs import export
 from trivium.tasks.world import World
 from trivium.weights.publish import TOLERANCE
 

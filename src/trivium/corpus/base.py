@@ -108,7 +108,7 @@ class HashEmbedder:
 
     def embed_query(self, query: str) -> np.ndarray:
         total = np.sum([self._vector(stem) for stem in stems(query) or [""]], axis=0, dtype=np.float32)
-        return total / np.linalg.norm(total)
+        return np.asarray(total / np.linalg.norm(total))
 
     def _vector(self, stem: str) -> np.ndarray:
         if stem not in self._known:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -91,7 +91,7 @@ class CachedEmbedder:
         return hashlib.blake2b(f"{self.name}{where}\0{text}".encode(), digest_size=16).digest()
 
     @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
+    def _open(self) -> Generator[sqlite3.Connection]:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -107,12 +107,12 @@ class CachedEmbedder:
 
 
 def _known(database: sqlite3.Connection, keys: Sequence[bytes]) -> dict[bytes, bytes]:
-    found: dict[bytes, bytes] = {}
+    vectors: dict[bytes, bytes] = {}
     for start in range(0, len(keys), _STEP):
         part = keys[start : start + _STEP]
         marks = ",".join("?" * len(part))
-        found.update(database.execute(f"select key, vector from vectors where key in ({marks})", part))
-    return found
+        vectors.update(database.execute(f"select key, vector from vectors where key in ({marks})", part))
+    return vectors
 
 
 def _length(item: tuple[bytes, str]) -> int:

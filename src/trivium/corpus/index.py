@@ -98,8 +98,8 @@ class Index:
     def digest(self) -> str:
         """What tells this corpus from any other: a digest of its chunks' ids, titles and texts."""
         hashed = hashlib.blake2b(json.dumps([self.doc_ids, self.titles, self.firsts]).encode(), digest_size=16)
-        hashed.update(np.ascontiguousarray(self.stops))
-        hashed.update(np.ascontiguousarray(self.text))
+        hashed.update(np.ascontiguousarray(self.stops).data)
+        hashed.update(np.ascontiguousarray(self.text).data)
         return hashed.hexdigest()
 
     def save(self, path: str | Path) -> None:
@@ -139,7 +139,7 @@ class Index:
 
     @cached_property
     def _bytes(self) -> memoryview:
-        return memoryview(self.text)
+        return self.text.data
 
 
 def _vectors(chunks: Sequence[Chunk], embedder: Embedder) -> np.ndarray:

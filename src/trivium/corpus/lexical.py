@@ -69,12 +69,12 @@ def _tokens(texts: Iterable[str]) -> tuple[list[str], np.ndarray, np.ndarray]:
     known: dict[str, int] = {}
     tokens, lengths = array("q"), array("q")
     for text in texts:
-        said = words(text)
-        for word in said:
+        in_order = words(text)
+        for word in in_order:
             if word not in known:
                 known[word] = numbers.setdefault(stem(word), len(numbers))
-        tokens.extend([known[word] for word in said])
-        lengths.append(len(said))
+        tokens.extend([known[word] for word in in_order])
+        lengths.append(len(in_order))
     return list(numbers), np.frombuffer(tokens, np.int64), np.frombuffer(lengths, np.int64)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -153,7 +153,7 @@ def _has_bf16_instructions() -> bool:
 
 
 @contextmanager
-def _threads(torch: Any, count: int) -> Iterator[None]:
+def _threads(torch: Any, count: int) -> Generator[None]:
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

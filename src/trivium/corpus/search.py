@@ -120,7 +120,7 @@ class Corpus:
         width = max(CANDIDATES, limit)
         arms = [self._lexical(query, excluded, width)]
         if self._embed_query:
-            arms.append(self._dense(query, excluded, width))
+            arms.append(self._dense(self._embed_query(query), excluded, width))
         ranked = fuse([rows for rows, _ in arms]) if len(arms) > 1 else list(zip(*arms[0], strict=True))
         if self.reranker is None:
             return self._hits(ranked[:limit])
@@ -133,24 +133,24 @@ class Corpus:
         malformed, too large or not done in `timeout` seconds."""
         compiled = _compiled(pattern)
         excluded = {self.index.row(chunk_id) for chunk_id in exclude}
-        found: list[Chunk] = []
+        chunks: list[Chunk] = []
         deadline = time.monotonic() + timeout
         for row in range(len(self.index)):
-            if len(found) >= limit:
+            if len(chunks) >= limit:
                 break
             if time.monotonic() > deadline:
                 raise PatternError(f"the pattern {pattern!r} took more than {timeout:g} s: make it more specific")
             if row not in excluded and compiled.search(self.index.titled(row)):
-                found.append(self.index.chunk(row))
-        return found
+                chunks.append(self.index.chunk(row))
+        return chunks
 
     def _lexical(self, query: str, excluded: np.ndarray, width: int) -> tuple[list[int], list[float]]:
         scores = self.index.lexical.scores(query)
         scores[excluded] = 0
         return best(scores, width, above=0)
 
-    def _dense(self, query: str, excluded: np.ndarray, width: int) -> tuple[list[int], list[float]]:
-        scores = self.index.vectors @ self._embed_query(query)
+    def _dense(self, query: np.ndarray, excluded: np.ndarray, width: int) -> tuple[list[int], list[float]]:
+        scores = self.index.vectors @ query
         scores[excluded] = -np.inf
         return best(scores, width, above=-np.inf)
 
@@ -185,21 +185,21 @@ def fuse(arms: Sequence[Sequence[int]]) -> list[tuple[int, float]]:
 def pack(hits: Iterable[Hit], limit: int, count: Callable[[str], int]) -> list[Hit]:
     """The hits, in their order, that fit together into `limit`; one too long for what is left is passed over. `count`
     measures a chunk's line."""
-    packed, left = [], limit
+    fitting, left = [], limit
     for hit in hits:
         size = count(hit.chunk.line)
         if size <= left:
-            packed.append(hit)
+            fitting.append(hit)
             left -= size
-    return packed
+    return fitting
 
 
 def _check_embedder(index: Index, embedder: Embedder | None) -> None:
-    given = embedder.name if embedder else None
-    if index.embedder != given:
+    opened = embedder.name if embedder else None
+    if index.embedder != opened:
         built = f"with the embedder {index.embedder}" if index.embedder else "without an embedder"
         raise InputError(
-            f"the index was built {built} and is opened with {given or 'none'}: pass the same one, or build it again"
+            f"the index was built {built} and is opened with {opened or 'none'}: pass the same one, or build it again"
         )
 
 
@@ -210,7 +210,7 @@ def _compiled(pattern: str) -> re2._Regexp:
     options = re2.Options()
     options.log_errors, options.max_mem, options.dot_nl = False, _PATTERN_MEMORY, True
     try:
-        return re2.compile(_SPACES.sub(lambda found: found[1] or _WHITE, pattern), options)
+        return re2.compile(_SPACES.sub(lambda match: match[1] or _WHITE, pattern), options)
     except (re2.error, UnicodeEncodeError) as error:
         reason = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else str(error)
         advice = "RE2 syntax has no lookaround and no backreference"

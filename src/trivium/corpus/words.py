@@ -54,6 +54,6 @@ def stems(text: str) -> list[str]:
 
 def query_stems(query: str) -> list[str]:
     """The different stems of a query in order, without stop words; of a query of stop words alone, all of them."""
-    said = list(dict.fromkeys(words(query)))
-    meant = [word for word in said if word not in STOP_WORDS]
-    return list(dict.fromkeys(stem(word) for word in meant or said))
+    terms = list(dict.fromkeys(words(query)))
+    content = [word for word in terms if word not in STOP_WORDS]
+    return list(dict.fromkeys(stem(word) for word in content or terms))

@@ -25,7 +25,7 @@ from trivium.policy.tokens import Tokenizer
 from trivium.trace import Piece
 
 _WORD = "x"  # stands for a result while the template is rendered; a letter never merges with the newlines around it
-_QUESTION = {"role": "user", "content": _WORD}
+_QUESTION: Message = {"role": "user", "content": _WORD}
 _THOUGHTS = re.compile(r"\s*<think>(.*?)</think>|(.*?)^</think>$", re.DOTALL | re.MULTILINE)
 """What a server that does not part them puts before its answer, where the template has written their beginning too."""
 
@@ -179,7 +179,8 @@ def _dialect(tokenizer: Tokenizer, model: str | Path) -> Any:
 
     named = MODEL_RENDERER_MAP.get(str(model))
     if named == "qwen3" or not named and _model_type(model) in ("qwen3", "qwen3_moe"):
-        dialect, question = create_renderer(tokenizer, Qwen3RendererConfig(thinking_retention="all")), _plainly(tokenizer)
+        dialect: Any = create_renderer(tokenizer, Qwen3RendererConfig(thinking_retention="all"))
+        question = _plainly(tokenizer)
         if question in (None, dialect.render_ids([_QUESTION], add_generation_prompt=True)):
             return dialect
     return create_renderer(tokenizer)

@@ -26,20 +26,20 @@ class Scripted:
     renderer: Renderer
     name: str = "script"
     version: int = 0
-    _said: int = 0
+    _count: int = 0
 
     def __post_init__(self) -> None:
-        said = () if callable(self.script) else self.script
-        if other := next((message for message in said if message.get("role") != "assistant"), None):
+        messages = self.script if isinstance(self.script, Sequence) else ()
+        if other := next((message for message in messages if message.get("role") != "assistant"), None):
             raise InputError(f"a script is what the assistant said, and not the {other.get('role')!r}: leave out {other!r:.80}")
 
     async def speak(self, view: View, sampling: Sampling) -> Reply:
-        if callable(self.script):
+        if not isinstance(self.script, Sequence):
             return Reply(message=self.script(view))
-        if self._said == len(self.script):
-            raise PolicyError(f"the script of {self.name!r} has ended after {self._said} messages")
-        self._said += 1
-        return Reply(message=self.script[self._said - 1])
+        if self._count == len(self.script):
+            raise PolicyError(f"the script of {self.name!r} has ended after {self._count} messages")
+        self._count += 1
+        return Reply(message=self.script[self._count - 1])
 
 
 def say(text: str) -> Message:
@@ -49,8 +49,8 @@ def say(text: str) -> Message:
 
 def call(*calls: tuple[str, dict], text: str = "") -> Message:
     """A reply that calls tools: `call(("search", {"query": " x"}), ...)`."""
-    asked = [
+    tool_calls = [
         {"id": f"call_{number}", "type": "function", "function": {"name": name, "arguments": arguments}}
         for number, (name, arguments) in enumerate(calls)
     ]
-    return {"role": "assistant", "content": text, "tool_calls": asked}
+    return {"role": "assistant", "content": text, "tool_calls": tool_calls}

@@ -77,9 +77,9 @@ class Tokenizer:
         if self.control.isdisjoint(self._tokenizer.encode(text, add_special_tokens=False)):
             return text
         parts, last = [], 0
-        while found := self._string.search(text, last):
-            parts += [text[last : found.start() + 1], MARK]
-            last = found.start() + 1
+        while match := self._string.search(text, last):
+            parts += [text[last : match.start() + 1], MARK]
+            last = match.start() + 1
         parts = parts or [text[:1], MARK]  # only the normalised text holds one
         return "".join([*parts, text[last or 1 :]])
 

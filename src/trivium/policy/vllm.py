@@ -13,7 +13,7 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,8 +84,8 @@ class Vllm:
             raise InputError(f"{self.folder} is no folder: new weights go to the server through it")
         self._open: tuple[Any, Any, asyncio.Semaphore] | None = None
         with self._understood():
-            found = self._inspect()
-            self.context, self.dtype, model = found["context"], found["dtype"], found["folder"]
+            server = self._inspect()
+            self.context, self.dtype, model = server["context"], server["dtype"], server["folder"]
             self.version = self._adopt()
         self.renderer = renderer or Renderer.load(model)
 
@@ -130,10 +130,10 @@ class Vllm:
 
     def _reply(self, choice: Mapping[str, Any], most: int) -> Reply:
         """Checked: as many logprobs and versions as tokens, each token's own, ended as was asked."""
-        tokens, told = choice["token_ids"] or [], (choice.get("logprobs") or {}).get("content") or []
+        tokens, content = choice["token_ids"] or [], (choice.get("logprobs") or {}).get("content") or []
         versions = self._versions(choice.get("weight_versions"), len(tokens))
-        logprobs = [one["logprob"] for one in told if -9999 < one["logprob"] <= 1e-3]  # -9999: vLLM's word for NaN
-        if [one["token_id"] for one in told] != tokens or len(logprobs) != len(tokens):
+        logprobs = [one["logprob"] for one in content if -9999 < one["logprob"] <= 1e-3]  # -9999: vLLM's word for NaN
+        if [one["token_id"] for one in content] != tokens or len(logprobs) != len(tokens):
             raise PolicyError(f"vLLM at {self.url}: {len(tokens)} tokens came with {len(logprobs)} sound logprobs of them")
         stops = [token in self.renderer.stop_tokens for token in tokens]
         if not tokens or True in stops[:-1] or not (stops[-1] or len(tokens) == most):
@@ -166,7 +166,7 @@ class Vllm:
         from trivium.policy.vllm_server.trivium_vllm import digest, widened
 
         try:
-            wanted = digest(widened(state, self.dtype))
+            published = digest(widened(state, self.dtype))
         except ValueError as error:
             raise Unsupported(f"vLLM at {self.url}: {error}") from error
         file = self._write(state, version)
@@ -174,9 +174,9 @@ class Vllm:
             self._control("/pause?mode=keep")
             before = self._control("/weight_info", get=True)["weight_version"], self.digest()
             self._label(f"{version}?")
-            held = self._take(file, *before)
+            digest_after = self._take(file, *before)
             self._control("/reset_prefix_cache?reset_running_requests=true")
-            if held != wanted:
+            if digest_after != published:
                 raise LawError(f"version {version} was published, but vLLM at {self.url} holds other weights")
             self._label(str(version))
         finally:
@@ -186,13 +186,13 @@ class Vllm:
                 file.unlink()
         self.version = version
 
-    def _take(self, file: Path, label: str, had: str) -> str:
+    def _take(self, file: Path, label: str, digest_before: str) -> str:
         """The digest of what the server holds after it was asked to load `file`. Where it says that it did not, and has what
         it had, that has its label again. (From one that says nothing the new weights may come yet.)"""
         try:
             return self._worker("trivium_load", str(file))["digest"]
         except _Undone:
-            if self.digest() == had:
+            if self.digest() == digest_before:
                 self._label(label)
             raise
 
@@ -216,10 +216,10 @@ class Vllm:
         import torch
 
         body = {"token_ids": list(tokens), "sampling_params": {"max_tokens": 1, "prompt_logprobs": 0, "detokenize": False}}
-        said = self._control("/inference/v1/generate", body)
+        answer = self._control("/inference/v1/generate", body)
         with self._understood():
-            told = zip(said["prompt_logprobs"][1:], tokens[1:], strict=True)
-            return torch.tensor([one[str(token)]["logprob"] for one, token in told])
+            logprobs = zip(answer["prompt_logprobs"][1:], tokens[1:], strict=True)
+            return torch.tensor([one[str(token)]["logprob"] for one, token in logprobs])
 
     def _client(self) -> tuple[Any, asyncio.Semaphore]:
         """One client for each event loop: its connections live there."""
@@ -235,15 +235,15 @@ class Vllm:
     def _inspect(self) -> dict[str, Any]:
         """What the server is. Every option that is missing is an error here, by its name (law 7)."""
         self._control("/is_paused", get=True, missing="VLLM_SERVER_DEV_MODE=1 in its environment")
-        found = self._worker("trivium_serves", missing="--worker-extension-cls trivium_vllm.Worker")
+        server = self._worker("trivium_serves", missing="--worker-extension-cls trivium_vllm.Worker")
         self._resume()  # whoever paused it may be dead; what an update under way says is refused by its label
-        if found["logprobs"] != "processed_logprobs":
-            self._refuse(f"--logprobs-mode processed_logprobs (it has {found['logprobs']}, which ignores the temperature)")
-        if found["workers"] != 1:
-            self._refuse(f"one worker only (it has {found['workers']}); start a server for each")
-        if found["dies"]:
+        if server["logprobs"] != "processed_logprobs":
+            self._refuse(f"--logprobs-mode processed_logprobs (it has {server['logprobs']}, which ignores the temperature)")
+        if server["workers"] != 1:
+            self._refuse(f"one worker only (it has {server['workers']}); start a server for each")
+        if server["dies"]:
             self._refuse("--no-enable-chunked-prefill: on a CPU it dies of a seeded request whose prompt it splits")
-        if stale := found["stale"]:
+        if stale := server["stale"]:
             raise Unsupported(
                 f"vLLM at {self.url} computes {stale[0]} and {len(stale) - 1} other layers with packed weights that an update "
                 "does not reach; turn packing and quantization off"
@@ -252,7 +252,7 @@ class Vllm:
         choice = self._control("/inference/v1/generate", body, missing="--enable-scale-out")["choices"][0]
         if not choice.get("weight_versions"):
             self._refuse("a vLLM that tells weight_versions (0.32 does)")
-        return found
+        return server
 
     def _adopt(self) -> int:
         """The version that the server has, or 0 for the weights that it was started with."""
@@ -268,12 +268,12 @@ class Vllm:
         self._control("/update_weight_version", {"new_version": label})
 
     def _worker(self, method: str, *arguments: str, missing: str = "") -> dict[str, Any]:
-        said = self._control("/collective_rpc", {"method": method, "args": arguments}, missing=missing)
+        answer = self._control("/collective_rpc", {"method": method, "args": arguments}, missing=missing)
         with self._understood():
-            for result in said["results"]:
+            for result in answer["results"]:
                 if "error" in result:
                     raise _Undone(f"vLLM at {self.url} did not do {method}: {result['error']}")
-            return said["results"][0]
+            return answer["results"][0]
 
     def _control(self, path: str, body: Mapping[str, Any] | None = None, *, get: bool = False, missing: str = "") -> Any:
         """One blocking call, from a new connection. `missing` is what a server lacks that refuses it."""
@@ -292,13 +292,13 @@ class Vllm:
             return answer.json()
 
     @contextmanager
-    def _understood(self, answer: Any = None) -> Iterator[None]:
+    def _understood(self, answer: Any = None) -> Generator[None]:
         """PolicyError for an answer that lacks what is read from it inside."""
         try:
             yield
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            said = _detail(answer) if answer is not None else f"{type(error).__name__} {error}"
-            raise PolicyError(f"{self.name}: {self.url} answers, but not as vLLM does: {said}") from error
+            reason = _detail(answer) if answer is not None else f"{type(error).__name__} {error}"
+            raise PolicyError(f"{self.name}: {self.url} answers, but not as vLLM does: {reason}") from error
 
     def _refuse(self, missing: str) -> None:
         raise Unsupported(f"vLLM at {self.url} was started without {missing}; docs/vllm.md has the command")
@@ -320,10 +320,10 @@ class Vllm:
 
 def _request(view: View, sampling: Sampling, stops: Sequence[int]) -> dict[str, Any]:
     """The seed is the stream's (law 11). The end of a reply is ours to say, whatever the model's folder says."""
-    drawn = {"temperature": sampling.temperature, "max_tokens": sampling.max_tokens, "logprobs": 0, "detokenize": False}
+    draws = {"temperature": sampling.temperature, "max_tokens": sampling.max_tokens, "logprobs": 0, "detokenize": False}
     ends = {"stop_token_ids": list(stops), "ignore_eos": True}
     seed = int.from_bytes(blake3(repr(view.stream).encode()).digest(length=8), "little") >> 1
-    return {"token_ids": list(view.tokens), "sampling_params": {**drawn, **ends, "seed": seed}}
+    return {"token_ids": list(view.tokens), "sampling_params": {**draws, **ends, "seed": seed}}
 
 
 def _detail(answer: Any) -> str:

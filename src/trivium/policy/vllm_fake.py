@@ -41,7 +41,7 @@ class FakeVllm:
     `lacks` names what it was started without: "dev", "extension", "scale-out", "versions", "processed", "whole". `lies`:
     "reload" (reports the new digest, serves the old weights), "digest" (holds others than it was given), "packed" (layers
     that do not follow their weights), "logprobs" (one too few), "ends" (a reply ends before its end). `fails` are statuses to
-    answer the next requests for a reply with ("abort": aborted by somebody). `asked` keeps those requests, `spoken` counts
+    answer the next requests for a reply with ("abort": aborted by somebody). `requests` keeps those, `spoken` counts
     tokens, `most` is how many requests were in flight at once.
     """
 
@@ -60,14 +60,12 @@ class FakeVllm:
         from trivium.policy.vllm_server.trivium_vllm import digest
 
         self.folder, self.vocabulary, self.step, self.rests = str(folder), vocabulary, step, rests
-        self.lacks, self.lies, self.fails, self.asked, self.calls, self.label = lacks, lies, list(fails), [], [], "default"
+        self.lacks, self.lies, self.fails, self.requests, self.calls, self.label = lacks, lies, list(fails), [], [], "default"
         self.spoken = self.most = 0
         self.digest = self.speaks = digest(state)
         self._flying, self._lock, self._running = 0, threading.Lock(), threading.Event()
         self._running.set()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-        self._server.daemon_threads = True
-        self._server.fake = self
+        self._server = _Server(self)
 
     @property
     def url(self) -> str:
@@ -128,8 +126,8 @@ class FakeVllm:
     def trivium_serves(self) -> dict:
         mode = "raw_logprobs" if "processed" in self.lacks else "processed_logprobs"
         stale = ["model.layers.0.mlp.down_proj"] if "packed" in self.lies else []
-        found = {"folder": self.folder, "logprobs": mode, "dtype": "float32", "context": 2048, "workers": 1}
-        return {**found, "dies": "whole" in self.lacks, "stale": stale}
+        answer = {"folder": self.folder, "logprobs": mode, "dtype": "float32", "context": 2048, "workers": 1}
+        return {**answer, "dies": "whole" in self.lacks, "stale": stale}
 
     def trivium_load(self, path: str) -> dict:
         from safetensors.torch import load_file
@@ -147,34 +145,36 @@ class FakeVllm:
     def _generate(self, body: dict[str, Any]) -> tuple[int, Any]:
         if "scale-out" in self.lacks:
             return 403, {"error": {"message": "Scale-out endpoints are disabled."}}
-        wanted = body["sampling_params"]
-        if "prompt_logprobs" not in wanted and body["token_ids"] != [0]:
-            self.asked.append(body)
-            if self.fails and self.fails[0] != "abort":
-                return self.fails.pop(0), {"error": {"message": "busy"}}
+        sampling = body["sampling_params"]
+        if "prompt_logprobs" not in sampling and body["token_ids"] != [0]:
+            self.requests.append(body)
+            status = self.fails[0] if self.fails else "none"
+            if isinstance(status, int):
+                del self.fails[0]
+                return status, {"error": {"message": "busy"}}
         with self._lock:
             self._flying += 1
             self.most = max(self.most, self._flying)
         try:
-            return 200, self._said(body["token_ids"], wanted)
+            return 200, self._reply(body["token_ids"], sampling)
         finally:
             with self._lock:
                 self._flying -= 1
 
-    def _said(self, prompt: Sequence[int], wanted: dict[str, Any]) -> dict[str, Any]:
-        dice, warm = np.random.default_rng(wanted.get("seed", 0)), wanted.get("temperature", 1.0) or 1.0
+    def _reply(self, prompt: Sequence[int], sampling: dict[str, Any]) -> dict[str, Any]:
+        dice, warm = np.random.default_rng(sampling.get("seed", 0)), sampling.get("temperature", 1.0) or 1.0
         tokens, logprobs, labels, scores = [], [], [], None
-        while len(tokens) < wanted["max_tokens"] and not (tokens and tokens[-1] in wanted.get("stop_token_ids", ())):
+        while len(tokens) < sampling["max_tokens"] and not (tokens and tokens[-1] in sampling.get("stop_token_ids", ())):
             self._running.wait()
             with self._lock:
                 if not self._running.is_set():
                     continue
-                if "prompt_logprobs" in wanted:
+                if "prompt_logprobs" in sampling:
                     scores = self._scores(prompt)
-                told = log_softmax(bigrams(self.speaks, [(*prompt, *tokens)[-1]], self.vocabulary)[0] / warm)
-                greedy = wanted.get("temperature") == 0
-                tokens.append(int(told.argmax()) if greedy else int(dice.choice(self.vocabulary, p=np.exp(told))))
-                logprobs.append(float(told[tokens[-1]]))
+                chances = log_softmax(bigrams(self.speaks, [(*prompt, *tokens)[-1]], self.vocabulary)[0] / warm)
+                greedy = sampling.get("temperature") == 0
+                tokens.append(int(chances.argmax()) if greedy else int(dice.choice(self.vocabulary, p=np.exp(chances))))
+                logprobs.append(float(chances[tokens[-1]]))
                 labels.append(self.label)
                 self.spoken += 1
                 if self.spoken == self.rests:
@@ -183,18 +183,18 @@ class FakeVllm:
         return {"choices": [self._choice(tokens, logprobs, labels)], "prompt_logprobs": scores}
 
     def _scores(self, tokens: Sequence[int]) -> list[dict | None]:
-        told = log_softmax(bigrams(self.speaks, tokens[:-1], self.vocabulary))
-        return [None, *({str(token): {"logprob": float(told[n, token])}} for n, token in enumerate(tokens[1:]))]
+        chances = log_softmax(bigrams(self.speaks, tokens[:-1], self.vocabulary))
+        return [None, *({str(token): {"logprob": float(chances[n, token])}} for n, token in enumerate(tokens[1:]))]
 
     def _choice(self, tokens: list[int], logprobs: list[float], labels: list[str]) -> dict[str, Any]:
         starts = [n for n in range(len(labels)) if n == 0 or labels[n] != labels[n - 1]]
         ends = [*starts[1:], len(labels)]
         spans = [{"version": labels[start], "start": start, "end": end} for start, end in zip(starts, ends, strict=True)]
-        told = [{"token_id": token, "logprob": logprob} for token, logprob in zip(tokens, logprobs, strict=True)]
+        content = [{"token_id": token, "logprob": logprob} for token, logprob in zip(tokens, logprobs, strict=True)]
         ended = "abort" if self.fails[:1] == ["abort"] and self.fails.pop(0) else "length"
         return {
             "token_ids": tokens[: -1 if "ends" in self.lies else None],
-            "logprobs": {"content": told[: -1 if {"logprobs", "ends"} & {*self.lies} else None]},
+            "logprobs": {"content": content[: -1 if {"logprobs", "ends"} & {*self.lies} else None]},
             "weight_versions": None if "versions" in self.lacks else _cut(spans) if "ends" in self.lies else spans,
             "finish_reason": ended,
         }
@@ -205,7 +205,17 @@ def _cut(spans: list[dict]) -> list[dict]:
     return [*spans[:-1], {**spans[-1], "end": spans[-1]["end"] - 1}]
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def __init__(self, fake: FakeVllm) -> None:
+        self.fake = fake
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+
 class _Handler(BaseHTTPRequestHandler):
+    server: _Server  # ty: ignore[incompatible-mutable-override] it serves no other
+
     def do_GET(self) -> None:
         self._answer({})
 
@@ -224,5 +234,5 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:  # the client left
             self.close_connection = True
 
-    def log_message(self, *_) -> None:
+    def log_message(self, format: str, *_: Any) -> None:
         pass

@@ -10,6 +10,7 @@ that every layer computes with the tensor that it holds, whatever kernel is chos
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import blake3
 import torch
@@ -27,19 +28,24 @@ def digest(state: dict[str, torch.Tensor]) -> str:
 
 def widened(state: dict[str, torch.Tensor], dtype: str) -> dict[str, torch.Tensor]:
     """`state` as a server of `dtype` holds it. Widening 16 bits to float32 changes no value; ValueError for any other cast."""
-    found = {}
+    tensors = {}
     for name, tensor in state.items():
-        had = str(tensor.dtype).removeprefix("torch.")
-        if had != dtype and (dtype, had) not in (("float32", "bfloat16"), ("float32", "float16")):
+        held = str(tensor.dtype).removeprefix("torch.")
+        if held != dtype and (dtype, held) not in (("float32", "bfloat16"), ("float32", "float16")):
             raise ValueError(
-                f"{name} is {had} and the server's weights are {dtype}: publish {dtype}, or serve with --dtype {had}"
+                f"{name} is {held} and the server's weights are {dtype}: publish {dtype}, or serve with --dtype {held}"
             )
-        found[name] = tensor.to(getattr(torch, dtype))
-    return found
+        tensors[name] = tensor.to(getattr(torch, dtype))
+    return tensors
 
 
 class Worker:
-    """Mixed into vLLM's own worker. Every method answers with a dict; "error" in it says what went wrong."""
+    """Mixed into vLLM's own worker, which has these three. Every method answers with a dict; "error" in it says what went
+    wrong."""
+
+    vllm_config: Any
+    model_runner: Any
+    device: torch.device
 
     def trivium_serves(self) -> dict:
         """What this worker is, and which of its layers do not compute with the weights that they hold."""
@@ -87,13 +93,13 @@ class Worker:
 @torch.inference_mode()
 def _stale(model: torch.nn.Module) -> list[str]:
     """Layers whose product does not double when their weight does. Doubling is exact, and so is halving afterwards."""
-    found = []
+    layers = []
     for name, layer in model.named_modules():
         method, weight = getattr(layer, "quant_method", None), getattr(layer, "weight", None)
         if method is None or not isinstance(weight, torch.Tensor):
             continue
         if weight.dim() != 2 or not weight.is_floating_point() or weight.dtype.itemsize < 2:  # float8 cannot be doubled
-            found.append(name)
+            layers.append(name)
             continue
         x = torch.linspace(-1, 1, 4 * weight.shape[1], device=weight.device, dtype=weight.dtype).view(4, -1)
         once = method.apply(layer, x, None).clone()
@@ -101,8 +107,8 @@ def _stale(model: torch.nn.Module) -> list[str]:
         twice = method.apply(layer, x, None).clone()
         weight.mul_(0.5)
         if not torch.equal(twice, 2 * once) or not once.any():
-            found.append(name)
-    return found
+            layers.append(name)
+    return layers
 
 
 def _shapes(config) -> dict[str, list[int]]:
@@ -116,20 +122,20 @@ def _shapes(config) -> dict[str, list[int]]:
     folder = Path(model.model)
     if not folder.is_dir():
         folder = Path(snapshot_download(model.model, revision=model.revision, cache_dir=fetched, local_files_only=True))
-    found = {}
+    shapes = {}
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, "pt") as opened:
-            found |= {name: list(opened.get_slice(name).get_shape()) for name in opened.keys()}
-    if not found:
+            shapes |= {name: list(opened.get_slice(name).get_shape()) for name in opened.keys()}
+    if not shapes:
         raise ValueError(f"{model.model} holds no safetensors, and nothing was loaded yet")
-    return found
+    return shapes
 
 
-def _held(model: torch.nn.Module, shapes: dict[str, list[int]]) -> dict[str, torch.Tensor]:
+def _held(model: Any, shapes: dict[str, list[int]]) -> dict[str, torch.Tensor]:
     """The model's tensors under a checkpoint's names: vLLM stacks q, k and v, gate and up, and pads the vocabulary."""
     mine = dict(model.named_parameters(remove_duplicate=False))
     stacked = {part: (whole, parts) for whole, parts in model.packed_modules_mapping.items() for part in parts}
-    found = {}
+    tensors = {}
     for name, shape in shapes.items():
         start, source = 0, name
         part = next((word for word in name.split(".") if word in stacked), None)
@@ -140,13 +146,13 @@ def _held(model: torch.nn.Module, shapes: dict[str, list[int]]) -> dict[str, tor
         tensor = mine[source][start : start + shape[0]]
         if list(tensor.shape) != list(shape):
             raise ValueError(f"{source} has shape {list(mine[source].shape)}, where {name} of {list(shape)} is expected")
-        found[name] = tensor
-    return found
+        tensors[name] = tensor
+    return tensors
 
 
 if "vllm" in sys.modules:  # in a worker, before it builds its model
-    from vllm import _custom_ops
-    from vllm.model_executor.layers import utils
+    from vllm import _custom_ops  # ty: ignore[import-not-found] only the server's environment has it
+    from vllm.model_executor.layers import utils  # ty: ignore[import-not-found]
 
     _custom_ops._supports_onednn = False
     utils.check_cpu_sgl_kernel = lambda *_: False
