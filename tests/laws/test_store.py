@@ -111,8 +111,14 @@ def test_a_foreign_or_torn_store_is_named(tmp_path, episode):
     with pytest.raises(CorruptError, match="no episode store"):
         Store(tmp_path / "store.db")
     data = encode(episode)
-    for torn in (data[:-20], b"nonsense" + data, data[:4] + b"\x63" + data[5:]):
-        with pytest.raises(CorruptError):
+    foreign, other = "no Trivium episode .the magic number is missing", "has schema 99, this Trivium reads schema 1"
+    for torn, told in (
+        *((data[:length], foreign) for length in (0, 3, 4)),
+        *((data[:length], "a stored episode is torn") for length in (5, len(data) - 20)),
+        (b"nonsense" + data, foreign),
+        (data[:4] + b"\x63" + data[5:], other),
+    ):
+        with pytest.raises(CorruptError, match=told):
             decode(torn)
 
 

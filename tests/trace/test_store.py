@@ -11,6 +11,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+import threading
 import time
 from contextlib import closing
 from pathlib import Path
@@ -273,6 +274,57 @@ def test_a_newer_store_is_refused_and_left_alone(tmp_path):
         with pytest.raises(InputError, match=r"tables of version 3, and this Trivium reads up to 2: upgrade"):
             Store(path, readonly=readonly)
     assert "time" not in [row[1] for row in rows(path, "PRAGMA table_info(scores)")]
+
+
+def test_several_may_open_a_new_store_at_once(tmp_path):
+    for number in range(4):
+        failed = []
+
+        def opens(path=tmp_path / f"{number}.db", failed=failed):
+            try:
+                Store(path).write([episode(f"e/{threading.get_ident()}")])
+            except Exception as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=opens) for _ in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failed and len(Store(tmp_path / f"{number}.db").tail()) == 6
+
+
+def test_the_journal_is_asked_for_again_where_sqlite_refuses_without_waiting(monkeypatch):
+    """As it does, once in a hundred times, where two open a new store at once."""
+    refusals, statements = [sqlite3.OperationalError("database is locked")] * 3, []
+
+    class Connection:
+        def execute(self, statement):
+            if refusals and "journal_mode" in statement:
+                raise refusals.pop()
+            statements.append(statement)
+
+    schema.write_ahead(Connection(), None)
+    assert statements == ["PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL"]
+    monkeypatch.setattr(schema, "PATIENCE", 0.05)
+    refusals += [sqlite3.OperationalError("database is locked")] * 1000
+    with pytest.raises(sqlite3.OperationalError, match="database is locked"):
+        schema.write_ahead(Connection(), None)
+    assert 900 < len(refusals) < 999
+
+
+@pytest.mark.parametrize(("patience", "opens"), [(20, True), (0.2, False)])
+def test_a_store_that_somebody_locks_is_waited_for_and_no_longer(tmp_path, monkeypatch, patience, opens):
+    monkeypatch.setattr(schema, "PATIENCE", patience)
+    with closing(sqlite3.connect(tmp_path / "store.db", check_same_thread=False)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        release = threading.Timer(0.5, other.rollback) if opens else threading.Timer(0, lambda: None)
+        release.start()
+        began = time.monotonic()
+        with contextlib.nullcontext() if opens else pytest.raises(InputError, match="cannot be opened .database is locked"):
+            Store(tmp_path / "store.db").write([episode("e/0")])
+        assert 0.2 < time.monotonic() - began < 15
+        release.join()
 
 
 # -- reading

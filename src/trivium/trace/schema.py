@@ -91,15 +91,17 @@ def connect(url: str, readonly: bool) -> Engine:
         parsed = make_url(url) if "://" in url else URL.create("sqlite", database=url)
         if parsed.get_backend_name() not in ("sqlite", "postgresql"):
             raise InputError(f"{url}: a store is SQLite or PostgreSQL, and not {parsed.get_backend_name()}")
-        if not readonly:
-            return create_engine(parsed)
-        if parsed.get_backend_name() == "sqlite":
-            return _read_file(parsed.database or "")
-        return create_engine(parsed, execution_options={"postgresql_readonly": True})
+        if parsed.get_backend_name() == "postgresql":
+            return create_engine(parsed, execution_options={"postgresql_readonly": readonly})
+        return _read_file(parsed.database or "") if readonly else _sqlite(parsed)
     except ArgumentError as error:
         raise InputError(f"{url} is no URL of a database: {error}") from error
     except ModuleNotFoundError as error:
         raise InputError(f"{url} needs a driver: pip install {error.name}") from error
+
+
+def _sqlite(url: URL) -> Engine:
+    return create_engine(url, connect_args={"timeout": PATIENCE})
 
 
 def _read_file(path: str) -> Engine:
@@ -108,7 +110,7 @@ def _read_file(path: str) -> Engine:
     if not os.path.isfile(path):
         raise InputError(f"{path} is no file, so there is no store to read")
     name = f"file:{quote(os.path.abspath(path))}"
-    engine = create_engine(URL.create("sqlite", database=name, query={"mode": "rw", "uri": "true"}))
+    engine = _sqlite(URL.create("sqlite", database=name, query={"mode": "rw", "uri": "true"}))
     event.listen(engine, "connect", _only_read)
     try:
         with engine.connect():
@@ -118,18 +120,16 @@ def _read_file(path: str) -> Engine:
         if os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal"):
             copy = "copy both to a folder that you may write in"
             raise InputError(f"{path} cannot be read here, and {path}-wal holds its newest episodes: {copy}") from error
-    return create_engine(URL.create("sqlite", database=name, query={"immutable": "1", "uri": "true"}))
+    return _sqlite(URL.create("sqlite", database=name, query={"immutable": "1", "uri": "true"}))
 
 
 def _only_read(connection, _record) -> None:
-    connection.execute(f"PRAGMA busy_timeout={PATIENCE * 1000}")
     connection.execute("PRAGMA query_only=ON")
     connection.execute("SELECT name FROM sqlite_master").fetchone()  # opens the file, which SQLite has put off till now
 
 
 def write_ahead(connection, _record) -> None:
     """WAL: readers never block the writer, and a killed writer leaves the last committed transaction."""
-    connection.execute(f"PRAGMA busy_timeout={PATIENCE * 1000}")
     deadline = time.monotonic() + PATIENCE
     while True:  # where two open a new store at once, SQLite refuses one of them this pragma without waiting
         try:

@@ -119,7 +119,7 @@ class Store:
 
     def scores(self, episode: str) -> list[Score]:
         """Every opinion about one episode, oldest first."""
-        columns = [column for column in SCORES.columns if column.name in self._columns[SCORES.name] and column.name != "seq"]
+        columns = [column for column in SCORES.columns if column.name in self._columns[SCORES.name]]
         query = select(*columns).where(SCORES.c.episode == episode).order_by(SCORES.c.seq)
         with self._connected(self._engine.connect, "read") as connection:
             return [_score(row) for row in connection.execute(query).mappings()]
