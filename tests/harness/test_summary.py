@@ -85,8 +85,8 @@ BAD = {
 def replies(*each):
     class Says(Scripted):
         async def speak(self, view, sampling):
-            reply = self.script[self._said]
-            self._said += 1
+            reply = self.script[self._count]
+            self._count += 1
             return reply if isinstance(reply, Reply) else Reply(message=reply)
 
     return lambda renderer: Says([], renderer, "agent") if not each else _with(Says([], renderer, "agent"), each)

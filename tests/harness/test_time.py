@@ -34,7 +34,7 @@ class Falls(Scripted):
     """Speaks its messages, then thinks for ever."""
 
     async def speak(self, view, sampling):
-        if self._said == len(self.script):
+        if self._count == len(self.script):
             await asyncio.sleep(99)
         return await super().speak(view, sampling)
 

@@ -292,7 +292,7 @@ def test_whoever_an_assignment_assigned_stays_on_record_when_its_time_is_over(re
 
     class Hangs(Scripted):
         async def speak(self, view, sampling):
-            if self._said:
+            if self._count:
                 await asyncio.sleep(9)
             return await super().speak(view, sampling)
 

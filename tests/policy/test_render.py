@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from renderers import Qwen3RendererConfig, create_renderer
 
 from trivium.assets import NANO
 from trivium.errors import InputError, Unsupported
@@ -142,6 +143,27 @@ def test_a_call_that_cannot_be_read_is_an_error_of_its_own(arguments, error):
     broken, sound = nano.read(message).calls
     assert error in broken.error and broken.name == "find" and broken.arguments == {}
     assert not sound.error and sound.arguments == {"query": "x"} and nano.reply(message)
+
+
+def test_a_dialect_that_would_take_text_for_control_tokens_is_refused():
+    nano = Renderer.load(NANO)
+    raw = nano.tokenizer._tokenizer
+    with pytest.raises(InputError, match="make Renderer and dialect of one trivium.policy.tokens.Tokenizer"):
+        Renderer(raw, create_renderer(raw, Qwen3RendererConfig()))
+    with pytest.raises(Unsupported, match="Qwen3Renderer has to be made of the Renderer's own tokenizer"):
+        Renderer(nano.tokenizer, create_renderer(raw, Qwen3RendererConfig()))
+
+    class Unmarked:
+        """Takes the marks out again."""
+
+        def __getattr__(self, name):
+            return getattr(nano._dialect, name)
+
+        def render_ids(self, messages, **options):
+            return nano._dialect.render_ids(json.loads(json.dumps(messages).replace(r"\udfff", "")), **options)
+
+    with pytest.raises(Unsupported, match=r"Unmarked takes <\|endoftext\|> in a text for a control token"):
+        Renderer(nano.tokenizer, Unmarked())
 
 
 def test_a_script_holds_what_the_assistant_said_and_nothing_else():

@@ -57,12 +57,15 @@ class Renderer:
     that is handed in has to be made of a `policy.tokens.Tokenizer`, such as another Renderer's `tokenizer`."""
 
     def __init__(self, tokenizer: Tokenizer, dialect: Any) -> None:
+        if not isinstance(tokenizer, Tokenizer):
+            raise InputError("make Renderer and dialect of one trivium.policy.tokens.Tokenizer, which wraps transformers' own")
         self.tokenizer = tokenizer
         self._dialect = dialect
         self.stop_tokens: tuple[int, ...] = tuple(dialect.get_stop_token_ids())
         self.encode = lru_cache(1 << 16)(self._encode)
         self._bridge = lru_cache(64)(self._bridged)  # a harness asks how long a continuation is, and then for it
         self._check_bridge()
+        self._check_words()
 
     @classmethod
     def load(cls, model: str | Path) -> Renderer:
@@ -156,6 +159,18 @@ class Renderer:
         placed = self.continuation(prompt, [self.stop_tokens[0]], [result])
         if placed is None or not any(piece for _, piece in placed):
             raise Unsupported(f"the renderer {type(self._dialect).__name__} cannot continue a context after a tool result")
+
+    def _check_words(self) -> None:
+        """A dialect made of another tokenizer knows no marks, and would write control tokens that a text spells."""
+        control = self.tokenizer.control
+        string = next((str(token) for number, token in self.tokenizer.added_tokens_decoder.items() if number in control), "")
+        try:
+            prompts = [self.opening([{"role": "user", "content": content}]) for content in (_WORD, _WORD + string)]
+        except (TypeError, ValueError) as error:
+            raise Unsupported(f"{type(self._dialect).__name__} has to be made of the Renderer's own tokenizer") from error
+        words, spelled = ([token for token in prompt if token in control] for prompt in prompts)
+        if words != spelled:
+            raise Unsupported(f"the renderer {type(self._dialect).__name__} takes {string} in a text for a control token")
 
 
 def load_tokenizer(model: str | Path) -> Tokenizer:
