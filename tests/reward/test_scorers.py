@@ -9,7 +9,7 @@ import pytest
 
 from trivium.errors import InputError
 from trivium.reward import GroupScorer, compose, opinions, patience, score, verdicts
-from trivium.trace import Episode, Task
+from trivium.trace import Branch, Episode, Point, Task
 
 TASK = Task("t", "?")
 EPISODES = [Episode(f"t/{number}", TASK, number) for number in range(3)]
@@ -112,3 +112,19 @@ def test_a_scorers_own_time_out_is_no_deadline_of_ours():
 def test_the_store_keeps_no_opinion_of_the_unscored():
     found = opinions(EPISODES[:2], [{"reward": 1.0}, {}], brief)
     assert [(each.episode, each.name, each.scorer) for each in found] == [("t/0", "reward", "brief")]
+
+
+def test_what_is_compared_are_the_attempts_at_one_task_and_the_branches_of_one_attempt():
+    rows = []
+
+    class Noting(Ranking):
+        async def compare(self, episodes):
+            rows.append([episode.id for episode in episodes])
+            return await super().compare(episodes)
+
+    branch = Branch(author="harness", parent="t/0", snapshot="t/0@1", turn=1, at=Point("0", 0, 0))
+    branches = [Episode(f"t/0+1.{n}", TASK, n, ops=[branch]) for n in (3, 4)]
+    other = Episode("u/0", Task("u", "?"), 0)
+    found = asyncio.run(verdicts([EPISODES[0], other, branches[0], EPISODES[1], branches[1]], Noting()))
+    assert rows == [["t/0", "t/1"], ["u/0"], ["t/0+1.3", "t/0+1.4"]]
+    assert [each["reward"] for each in found] == [1.0, 0.0, 1.0, 0.0, 0.0], "in the order in which they were given"

@@ -124,8 +124,7 @@ async def evaluate(
 
     episodes = await _together([attempt(task, sample) for task in tasks for sample in range(samples)])
     refuse_silence(episodes)
-    parts = [episodes[at : at + samples] for at in range(0, len(episodes), samples)]
-    found = [verdict for part in await _together([verdicts(part, scorer) for part in parts]) for verdict in part]
+    found = await verdicts(episodes, scorer)
     refuse_unscored(episodes, found, "the suite")
     scores = [{} if isinstance(verdict, Exception) else verdict for verdict in found]
     attempts = [scores[at : at + samples] for at in range(0, len(scores), samples)]

@@ -43,7 +43,8 @@ def measure(folder: str, suite: Suite, greedy: bool, seed: int, watch: Watcher) 
         return result, episodes
 
     result, episodes = attempt(bench.harness, "evaluate")
-    yield "\n".join([f"{len(result.tasks)} questions", *lines(result)])
+    unscored = f", {result.episodes_unscored} attempts that could not be scored" if result.episodes_unscored else ""
+    yield "\n".join([f"{len(result.tasks)} questions{unscored}", *lines(result)])
     yield from comparison.further_lines(suite, bench, result, episodes, attempt)
 
 

@@ -13,7 +13,7 @@ from trivium.loops.run import read_json, write_json
 from trivium.policy import Endpoint, Policy
 from trivium.recipe.parts import Parts
 from trivium.recipe.watcher import Watcher
-from trivium.reward import opinions, score
+from trivium.reward import Verdict, opinions, refuse_unscored, verdicts
 from trivium.trace import Episode, Store, Task
 
 WAVE = 16  # episodes that a teacher gives at once
@@ -46,8 +46,16 @@ class Lessons:
 
     async def _log(self) -> list[Lesson]:
         """Episodes that somebody lived before, the same on every rank, scored as if they were lived now."""
-        scores = await score(self.parts.log, self.parts.recipe.scorer(0))
-        return list(zip(self.parts.log, scores, strict=True))
+        return self._scored(self.parts.log, await verdicts(self.parts.log, self.parts.recipe.scorer(0)))
+
+    def _scored(self, episodes: Sequence[Episode], found: Sequence[Verdict]) -> list[Lesson]:
+        """Those that could be scored. ScorerError where none could."""
+        refuse_unscored(episodes, found, "the warm-up's")
+        pairs = zip(episodes, found, strict=True)
+        lessons = [(episode, verdict) for episode, verdict in pairs if not isinstance(verdict, Exception)]
+        if unscored := len(episodes) - len(lessons):
+            self.watcher.note(f"{unscored} episodes of the warm-up could not be scored: going on without them")
+        return lessons
 
     async def _taught(self) -> list[Lesson]:
         lessons = await self._attempts(self._share())
@@ -80,9 +88,10 @@ class Lessons:
             episodes = [episode for episode in episodes if not silent(episode)]
         else:
             refuse_silence(episodes)
-        scores = await score(episodes, scorer := self.parts.recipe.scorer(0))
+        found = await verdicts(episodes, scorer := self.parts.recipe.scorer(0))
+        scores = [{} if isinstance(verdict, Exception) else verdict for verdict in found]
         self.store.write(episodes, opinions(episodes, scores, scorer))
-        return list(zip(episodes, scores, strict=True))
+        return self._scored(episodes, found)
 
     async def _attempt(self, task: Task, sample: int) -> Episode:
         id, teacher = _id(task, sample), self.parts.teacher

@@ -27,7 +27,7 @@ from trivium.recipe.comparison import Speaker
 from trivium.recipe.find import opened
 from trivium.recipe.parts import Parts
 from trivium.recipe.watcher import Silent
-from trivium.reward import score
+from trivium.reward import refuse_unscored, verdicts
 from trivium.trace import Episode, Sampling, Store, Task
 
 WAVE = 128  # episodes that are kept together; a kill loses no more
@@ -157,11 +157,13 @@ class Measured:
 
     def judged(self, episodes: Sequence[Episode]) -> list[Attempt]:
         """Opinions are not kept with the facts: a judge that changes judges what is there anew."""
-        scores = asyncio.run(score(episodes, self.bench.judge))
-        return [
-            Attempt(given | self.comparison.beside(episode), self.comparison.outcome(episode))
-            for episode, given in zip(episodes, scores, strict=True)
+        found = asyncio.run(verdicts(episodes, self.bench.judge))
+        refuse_unscored(episodes, found, str(self.run.folder))
+        known = [
+            {} if isinstance(verdict, Exception) else verdict | self.comparison.beside(episode)  # unscored: in no mean
+            for episode, verdict in zip(episodes, found, strict=True)
         ]
+        return [Attempt(each, self.comparison.outcome(episode)) for each, episode in zip(known, episodes, strict=True)]
 
     def missing(self, speaker: Speaker) -> list[Pair]:
         """What is still to be attempted, in order."""

@@ -73,8 +73,8 @@ def patience(seconds: float = SECONDS, retries: int = 0) -> Callable[[T], T]:
 
 
 async def score(episodes: Sequence[Episode], scorer: AnyScorer) -> list[dict[str, float]]:
-    """The scores of each episode, all asked for at once; a group scorer compares them all. Raises what the scorer raised
-    first, and InputError for what is no mapping of names to numbers."""
+    """The scores of each episode, all asked for at once; a group scorer compares those of one task. Raises what the scorer
+    raised first, and InputError for what is no mapping of names to numbers."""
     results = []
     for verdict in await verdicts(episodes, scorer):
         if isinstance(verdict, Exception):
@@ -85,17 +85,28 @@ async def score(episodes: Sequence[Episode], scorer: AnyScorer) -> list[dict[str
 
 async def verdicts(episodes: Sequence[Episode], scorer: AnyScorer, need: str = "") -> list[Verdict]:
     """The scores of each episode, or the error that left it unscored: what the scorer raised, a deadline that passed, what is
-    no mapping of names to numbers, no finite number called `need`. A failure is retried as often as the scorer says.
+    no mapping of names to numbers, no finite number called `need`. A failure is retried as often as the scorer says. A group
+    scorer compares the attempts at one task, and the branches of one attempt.
     """
-    if not episodes:
-        return []
     if isinstance(scorer, GroupScorer):
-        compared = await _patiently(
-            lambda: scorer.compare(episodes), lambda found: _rows(found, episodes, scorer, need), scorer
-        )
-        return [compared] * len(episodes) if isinstance(compared, Exception) else compared
+        return await _compared(episodes, scorer, need)
     calls = [_patiently(lambda e=e: scorer(e), lambda found: _numbers(found, scorer, need), scorer) for e in episodes]
     return list(await asyncio.gather(*calls))
+
+
+async def _compared(episodes: Sequence[Episode], scorer: GroupScorer, need: str) -> list[Verdict]:
+    """The verdicts of a comparison of each task's attempts; where one failed, none of its episodes is scored."""
+    rows: dict[tuple[str, str], list[Episode]] = {}
+    for episode in episodes:
+        rows.setdefault((episode.task.id, episode.parent), []).append(episode)
+
+    async def compare(row: list[Episode]) -> list[Verdict]:
+        found = await _patiently(lambda: scorer.compare(row), lambda found: _rows(found, row, scorer, need), scorer)
+        return [found] * len(row) if isinstance(found, Exception) else found
+
+    parts = await asyncio.gather(*map(compare, rows.values()))
+    verdict = {key: iter(part) for key, part in zip(rows, parts, strict=True)}
+    return [next(verdict[episode.task.id, episode.parent]) for episode in episodes]
 
 
 async def _patiently(call: Callable[[], Any], check: Callable[[Any], Any], scorer: AnyScorer) -> Any:
