@@ -1,4 +1,4 @@
-"""The golden numbers of reference peers.md 5.6 and 5.7, from the building blocks of our table, in float64.
+"""The golden numbers that peers compute, from the building blocks of our table, in float64.
 
 One group, four rollouts of 4, 2, 3 and 1 tokens. What a peer has and our table does not (leave-one-out baselines,
 prime-rl's mask on probabilities) is written here from the same pieces.

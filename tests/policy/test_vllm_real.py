@@ -189,7 +189,7 @@ def test_an_update_in_mid_reply_is_exact_for_every_token(url, exported):
 
 
 def test_a_server_that_packs_its_weights_is_refused_and_would_serve_old_ones(exported, tmp_path, monkeypatch):
-    """The trap (ecosystem.md, fact 2): sprung here with a worker that turns packing on again."""
+    """The trap: sprung here with a worker that turns packing on again."""
     with serving(exported, tmp_path / "vllm.log", worker="packed_worker.Worker") as url:
         with pytest.raises(Unsupported, match="computes model.embed_tokens and .* other layers with packed"):
             Vllm(url)

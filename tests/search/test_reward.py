@@ -129,7 +129,7 @@ def test_the_later_half_of_the_turns_costs(renderer, turns, penalty):
     assert priced["turn_penalty"] == penalty and free["reward"] - priced["reward"] == pytest.approx(penalty)
 
 
-# --- the report's own numbers (reports.md 3.5), worked out by hand
+# --- the numbers of Context-1's report, worked out by hand
 
 
 @pytest.mark.parametrize(

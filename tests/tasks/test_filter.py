@@ -1,4 +1,4 @@
-"""The warm-up filter keeps what reports.md 3.3 says it keeps, whatever the episodes."""
+"""The warm-up filter keeps what Context-1's report says it keeps, whatever the episodes."""
 
 from __future__ import annotations
 

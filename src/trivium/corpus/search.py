@@ -1,4 +1,4 @@
-"""A corpus that can be searched: BM25 and exact vectors, fused; grep; read (reports.md 3.2).
+"""A corpus that can be searched: BM25 and exact vectors, fused; grep; read (Context-1's report).
 
     corpus = Corpus.build(read_documents("notes/"), "notes.index", embedder=open_embedder("minilm"))
     hits   = corpus.search("who leads Brennix Holt", limit=10, exclude=seen)
@@ -174,7 +174,7 @@ def best(scores: np.ndarray, count: int, above: float) -> tuple[list[int], list[
 
 def fuse(arms: Sequence[Sequence[int]]) -> list[tuple[int, float]]:
     """Reciprocal rank fusion, the sum over arms of 1 / (60 + rank) with ranks from 1 (Cormack, Clarke & Büttcher
-    2009; reports.md 3.8, whose code counts from 0): (row, score), best first, equal ones by row."""
+    2009; Context-1's report, whose code counts from 0): (row, score), best first, equal ones by row."""
     scores: dict[int, float] = {}
     for arm in arms:
         for rank, row in enumerate(arm, start=1):

@@ -1,6 +1,6 @@
 """Equal worker processes on one machine (SPMD): each runs the same straight line on its own share of the work.
 
-Two processes of one thread each beat one process of two threads on a small machine (prototype.md A2). Work goes to
+Two processes of one thread each beat one process of two threads on a small machine. Work goes to
 ranks by rule and never by arrival, so a run with one seed and one number of workers repeats bit for bit (law 11).
 """
 

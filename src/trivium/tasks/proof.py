@@ -1,6 +1,6 @@
 """Proving a task before anybody is trained on it: the documents support it, and the question gives nothing away.
 
-Quotes are matched as in Context-1's data generation (reports.md 3.8): tier by tier, from the same text up to case, over
+Quotes are matched as in Context-1's data generation (its report): tier by tier, from the same text up to case, over
 white space and links, to punctuation and Unicode form; the loosest tier asks for the quote's first five long words in
 order. An answer is never matched loosely: its words must stand there, as words.
 """
@@ -71,7 +71,7 @@ def says(text: str, name: str) -> bool:
 
 
 def quoted(text: str, quote: str) -> bool:
-    """Whether `text` holds `quote` by one of the five tiers of reports.md 3.8, strictest first."""
+    """Whether `text` holds `quote` by one of the five tiers of Context-1's data generation, strictest first."""
     tiers = (str.lower, _spaced, lambda t: _spaced(_LINK.sub(r"\1", t)), folded)
     if not quote.strip():
         return False

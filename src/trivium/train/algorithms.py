@@ -100,7 +100,7 @@ def DrGRPO(low: float = 0.2, high: float = 0.2, length: int = 1024) -> Algorithm
 
 
 def Composer2(low: float = 0.2, high: float = 0.2, length: int = 1024, kl: float = 1e-3) -> Algorithm:
-    """Dr.GRPO without std or length term, one epoch, k1 KL to a reference (reports.md 2.3). `kl` is not published."""
+    """Dr.GRPO without std or length term, one epoch, k1 KL to a reference (Composer 2's report). `kl` is not published."""
     loss = ppo(low, high, k1=kl)
     return Algorithm("composer2", centred, loss, constant(length), reference=kl != 0, equal=_regularised(kl))
 
@@ -118,18 +118,18 @@ def GSPO(low: float = 3e-4, high: float = 4e-4) -> Algorithm:
 
 def CISPO(low: float = 1.0, high: float = 4.0, eps: float = 1e-6) -> Algorithm:
     """MiniMax-M1 Eq. 4-5 (arXiv:2506.13585), as in Context-1: over std + eps, ratio capped at 1 + high, token mean, groups of
-    equal rewards dropped (reports.md 3.4)."""
+    equal rewards dropped (Context-1's report)."""
     return Algorithm("cispo", standardised(eps), cispo(low, high), token_mean)
 
 
 def Kimi(low: float = -math.log(2), high: float = math.log(2), tau: float = 1e-3) -> Algorithm:
-    """Kimi K2.5 Eq. 1 (reports.md 1.6): centred; log-ratios outside [low, high] masked; tau * log-ratio squared."""
+    """Equation 1 of Kimi K2.5's report: centred; log-ratios outside [low, high] masked; tau * log-ratio squared."""
     return Algorithm("kimi", centred, kimi(low, high, tau), group_mean, equal=_regularised(tau))
 
 
 def RFT(above: float = 0.0) -> Algorithm:
     """Rejection sampling: the best of each group is imitated where it earned more than `above`, all else is thrown away. What
-    RL has to beat. The reports name no threshold (reports.md 1.1); at 0 an attempt that failed is never imitated."""
+    RL has to beat. The reports name no threshold; at 0 an attempt that failed is never imitated."""
     return Algorithm("rft", best(above), imitate, token_mean, rejects=True)
 
 

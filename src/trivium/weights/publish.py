@@ -39,7 +39,7 @@ def publish(network: Network, version: int, receiver: Receiver, probe: Sequence[
     No weights on trust (law 10): raises LawError unless the digest of the tensors that the receiver holds is the
     published one, its logprobs on `probe` are within TOLERANCE of the learner's, and no further from them (but by noise)
     than before; Unsupported, before anything is loaded, for an engine that would round them.
-    A well-known server's hot reload says yes and serves the old weights (ecosystem.md, fact 2).
+    A well-known server's hot reload says yes and serves the old weights.
     """
     return deliver(network.state(), version, receiver, Probe(list(probe), probed(network, probe).tolist()))
 

@@ -31,7 +31,7 @@ def plain_rankings(corpus: Corpus, task: Task) -> dict[str, list[Ranked]]:
     """The documents that each of `SEARCHES` ranks for the task's question, best first, each by its best passage.
 
     The script searches with the question, then with the question and the title of the first passage found, and fuses both
-    (reports.md 3.2: RRF). A dense search needs a corpus with an embedder.
+    (RRF, as Context-1 has it). A dense search needs a corpus with an embedder.
     """
     words, both = _by_words(corpus, task.prompt), _by_both(corpus, task.prompt)
     rows = {"bm25": words, "dense": _by_meaning(corpus, task.prompt), "hybrid": both}

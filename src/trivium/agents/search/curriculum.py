@@ -1,4 +1,4 @@
-"""Easy questions first: Context-1's curriculum by hops (reports.md 3.6)."""
+"""Easy questions first: Context-1's curriculum by hops (its report)."""
 
 from __future__ import annotations
 

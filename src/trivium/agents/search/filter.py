@@ -1,4 +1,4 @@
-"""Which teacher episodes a warm-up learns from: Context-1's filter (reports.md 3.3).
+"""Which teacher episodes a warm-up learns from: Context-1's filter (its report).
 
 The report's rules, and where it leaves a number open, ours:
 

@@ -1,4 +1,4 @@
-"""Several rollouts, one answer: rankings fused by reciprocal rank (reports.md 3.2; Cormack, Clarke & Büttcher 2009)."""
+"""Several rollouts, one answer: rankings fused by reciprocal rank (Context-1's report; Cormack, Clarke & Büttcher 2009)."""
 
 from __future__ import annotations
 

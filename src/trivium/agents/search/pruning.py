@@ -47,7 +47,7 @@ def prune_report(scores: Mapping[str, Sequence[float]]) -> dict[str, Interval]:
     """What `prune_measures` of many episodes come to, with 95% intervals over episodes.
 
     error           share of pruned chunks that are gold          random_error   of those a random choice would have pruned
-    ratio           error over random_error: 1 is no better than chance (the report gives an error of 0.06, reports.md 3.9)
+    ratio           error over random_error: 1 is no better than chance (Context-1's report gives an error of 0.06)
     prune_rate      share of episodes that prune                  past_soft      that spoke past the soft threshold
     pruned_fitting  share of the episodes that fit which prune all the same
     each            chunks a prune drops                          streak         most prunes in a row of an episode that prunes

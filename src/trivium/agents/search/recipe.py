@@ -37,7 +37,7 @@ TRAIN_WORLDS, HELDOUT_WORLDS, WORLD_SIZE = 24, 4, 450
 recall in a held-out world fell from 0.43 to 0.08 (docs/log.md)."""
 
 EPSILON, EPSILON_ON_PASSAGES = 0.5, 0.1
-"""Added to the std of a group's rewards (not published: reports.md 8). With 1e-6 a group whose members all found the answer and
+"""Added to the std of a group's rewards (no report gives a number). With 1e-6 a group whose members all found the answer and
 differ by one passage too many (0.04) teaches as much as one in which half failed; with 0.1 still so much that answers of four
 passages die out while four hops are being learned (docs/log.md). On passages that people wrote 0.5 makes answers too long."""
 
@@ -251,7 +251,7 @@ class Search(Recipe):
         return [*(task for pair in pairs for task in pair), *people[mixed // 2 :]]
 
     def _phases(self, half: int) -> list[Task]:
-        """`half` of the first phase (reports.md 3.6), `half` and a step's more of the second."""
+        """`half` of the first phase (Context-1's report), `half` and a step's more of the second."""
         first, second = two_phases(self.train_tasks, self.skew, self.seed)
         return [*_cycle(first, half), *_cycle(second, half + self.groups)]
 
@@ -264,7 +264,7 @@ class Search(Recipe):
     # --- what it is worth, and how it learns
 
     def scorer(self, step: int) -> SearchReward:
-        """β anneals from 4 to 2 on a line over RL (reports.md 3.6 gives the ends, the shape is ours)."""
+        """β anneals from 4 to 2 on a line over RL (Context-1's report gives the ends, the shape is ours)."""
         beta = 4 - 2 * min(1.0, step / max(1, self.steps - 1))
         less = {"trajectory": {"trajectory": 0.0}, "answer": {"answer": 0.0}, "penalty": {"pruning": 0.0}}
         less |= {"recall": {"beta": 0.5}, "effort": {"effort": 0.0}, "curriculum": {"beta": 4.0}}

@@ -16,13 +16,13 @@ def precision(found: Collection[str], gold: Collection[str]) -> float:
 
 
 def f_beta(found: Collection[str], gold: Collection[str], beta: float = 1.0) -> float:
-    """(1 + b²) P R / (b² P + R): recall counts b² times as much as precision (reports.md 3.5: b from 4 to 2)."""
+    """(1 + b²) P R / (b² P + R): recall counts b² times as much as precision (Context-1's report: b from 4 to 2)."""
     p, r = precision(found, gold), recall(found, gold)
     return (1 + beta**2) * p * r / (beta**2 * p + r) if p and r else 0.0
 
 
 def streak_penalty(is_prune: Iterable[bool], free: int = 3, each: float = 0.1, cap: float = 0.5) -> float:
-    """0.1 for each prune beyond a streak of three in a row, at most 0.5 (reports.md 3.5). One flag per call, in order."""
+    """0.1 for each prune beyond a streak of three in a row, at most 0.5 (Context-1's report). One flag per call, in order."""
     streak = beyond = 0
     for flag in is_prune:
         streak = streak + 1 if flag else 0

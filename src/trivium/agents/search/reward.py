@@ -1,4 +1,4 @@
-"""What a search episode was worth (reports.md 3.1 and 3.5). Reads the whole episode, pruned chunks included (law 6)."""
+"""What a search episode was worth (after Context-1's report). Reads the whole episode, pruned chunks included (law 6)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trivium.tasks.proof import folded, says
 from trivium.trace import Episode, Piece, Point, Prune, Summarize, Task, Thread
 
 FLOOR = 0.01
-"""ε of the report, illegible there; 0.01 as a third-party rebuild has it (reports.md 3.5)."""
+"""ε of Context-1's report, illegible there; 0.01 as a third-party rebuild has it."""
 
 _CALL = re.compile(r"</?tool_call>")
 
@@ -30,7 +30,7 @@ class SearchReward:
 
     An episode that did not finish (window, turns, a cut answer) is worth 0, less than any that did. The weights of r_traj,
     r_fa and p_prune are the report's; a term is left out (0) only to see what it is for. p_turn begins at half of `turns`,
-    the most that a harness allows: the report's 64 of 128. p_effort, `effort` times Composer 2's penalty (reports.md 2.6) of
+    the most that a harness allows: the report's 64 of 128. p_effort, `effort` times the penalty of Composer 2's report on
     the turns beyond LEAST, is no part of Context-1's reward. With a `window`, `past_soft` is reported beside it.
     """
 

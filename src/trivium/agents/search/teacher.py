@@ -1,7 +1,7 @@
 """A scripted searcher that knows the truth, and is wrong on purpose.
 
 A policy warmed up on a perfect script has nothing left for RL to learn; one warmed up on a script that errs now and
-then repairs it for free by taking its most likely action (prototype B3). So this teacher errs **in its most likely
+then repairs it for free by taking its most likely action (docs/log.md). So this teacher errs **in its most likely
 action**: more often than not it stops before the last hop, and returns lines it should not. Only a reward mends that.
 `Imperfection.none()` is the same script without faults: the ceiling that trained policies are compared with.
 """

@@ -1,4 +1,4 @@
-"""The tools of a search agent (reports.md 3.2): search, grep and read. Pruning belongs to the harness."""
+"""The tools of a search agent (Context-1's report): search, grep and read. Pruning belongs to the harness."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ After each round ask yourself: what do I know, what is missing, what may be prun
 Every result line ends in its handle, such as #3. Your context is a budget: the usage line shows what is left of it; \
 prune what does not help before it is full. When you have enough, reply in plain text with the handles of the \
 documents that answer the question, best first, each once, with a sentence that says why."""
-"""The system prompt of a model that reads instructions (what to ask itself: reports.md 3.2; the words are ours)."""
+"""The system prompt of a model that reads instructions (what to ask itself: Context-1's report; the words are ours)."""
 
 QUOTES = " In a query #0 stands for the question and #1 for passage #1."
 """What the system prompt says besides where queries may quote, and the description of the search tool with it."""

@@ -3,7 +3,7 @@ folder in PYTHONPATH. It stands alone: the server's environment has vLLM, what v
 
 On a CPU, vLLM packs the weights of its linear layers for oneDNN (or another kernel) and computes with the packed ones.
 A reload writes into tensors that nobody reads any more, reports success, and the server goes on with a mixture of old
-and new weights (ecosystem.md, fact 2). So packing is turned off before the model is built, and `trivium_serves` tests
+and new weights. So packing is turned off before the model is built, and `trivium_serves` tests
 that every layer computes with the tensor that it holds, whatever kernel is chosen.
 """
 
