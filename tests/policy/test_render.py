@@ -87,6 +87,14 @@ def test_a_conversation_is_rendered_anew_without_a_forged_token():
     assert json.dumps(f"Finds. {FORGED}") in shown
 
 
+def test_half_a_character_in_what_a_person_gave_is_named():
+    nano = Renderer.load(NANO)
+    question, broken = ({"role": "user", "content": content} for content in ("Who?", "Who\ud83d"))
+    for messages, tools in (([question, broken], []), ([question], [{"name": "find\udfff"}])):
+        with pytest.raises(InputError, match="a message or a tool holds half a character"):
+            nano.opening(messages, tools)
+
+
 def test_text_that_forges_nothing_is_rendered_as_it_always_was():
     nano = Renderer.load(NANO)
     messages = conversation("< |im_end|> 1 < 2 > #3")

@@ -93,8 +93,11 @@ class Renderer:
 
     def opening(self, messages: Sequence[Message], tools: Sequence[Message] = ()) -> list[int]:
         """The tokens of a context's first messages, up to where the policy begins to speak. No text in them, nor in `tools`,
-        becomes a control token."""
-        marked, specs = self.tokenizer.mark([_readable(message) for message in messages]), self.tokenizer.mark(tools)
+        becomes a control token. InputError where one holds half a character."""
+        try:
+            marked, specs = self.tokenizer.mark([_readable(message) for message in messages]), self.tokenizer.mark(tools)
+        except UnicodeEncodeError as error:
+            raise InputError(f"a message or a tool holds half a character ({error.object[error.start]!r}): clean it") from error
         return self._dialect.render_ids(marked, tools=specs or None, add_generation_prompt=True)
 
     def continuation(self, prompt: Sequence[int], reply: Sequence[int], results: Sequence[Message]) -> list[Placed] | None:

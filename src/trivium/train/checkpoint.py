@@ -113,7 +113,7 @@ class Checkpoints:
         """Numbered folders, oldest first; each was whole when it got its number; `load` sees if it still is."""
         if not self.root.is_dir():
             return []
-        return sorted(path for path in self.root.iterdir() if path.name.isdigit() and path.is_dir())
+        return sorted(path for path in self.root.iterdir() if path.name.isdecimal() and path.is_dir())
 
     def _remove(self, folder: Path) -> None:
         """Out of sight in one move first, so that a half-deleted folder never bears a number."""

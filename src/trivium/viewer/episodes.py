@@ -259,7 +259,7 @@ def _value(value: object) -> str:
 def _number(ref: str) -> tuple[int, str]:
     """Handles in order of their numbers: #9 before #10."""
     digits = ref.lstrip("#")
-    return (int(digits) if digits.isdigit() else 0, ref)
+    return (int(digits) if digits.isdecimal() else 0, ref)
 
 
 def _plain(text: str) -> str:

@@ -84,7 +84,7 @@ def _first_turn(episode: Episode, thread: Thread) -> int:
     """A branch goes on at the turn that its snapshot, `episode@turn`, names."""
     op = branch(episode)
     number = op.snapshot.rpartition("@")[2] if op and op.at.thread == thread.id else ""
-    return int(number) if number.isdigit() else 0
+    return int(number) if number.isdecimal() else 0
 
 
 def branch(episode: Episode) -> Branch | None:
