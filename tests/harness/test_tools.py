@@ -161,7 +161,7 @@ def test_an_assignment_has_the_time_of_its_sub_agent_and_not_of_a_tool(renderer)
     asked = [("assign_task", {"agent": name, "prompt": "go"}) for name in agents]
     episode, _ = life(renderer, [assign], call(*asked), limits=Limits(tool_seconds=0.01))
     first, second = episode.agent.calls
-    late = "its assignment took longer than 0.05 s"
+    late = "its 0.05 s were used up"
     assert (first.error, first.pieces[0].text) == ("", "done\n")
     assert (second.error, second.fault) == (f"the sub-agent stopped without an answer (timeout: {late})", "timeout")
     assert [thread.stop.reason for thread in episode.threads[1:]] == ["finished", "timeout"]

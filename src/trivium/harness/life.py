@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from trivium.errors import PlaceError, PolicyError
 from trivium.harness.base import Keep, Scene, Subagent, ToolError
@@ -14,7 +14,7 @@ from trivium.harness.context import Context
 from trivium.harness.place import OpenPlace, close, whole
 from trivium.harness.results import SUMMARIZE, Results
 from trivium.harness.snapshot import Snapshot
-from trivium.harness.watch import CallEvent, CutEvent, Teller, TurnEvent
+from trivium.harness.watch import CallEvent, CutEvent, Teller, TurnEvent, Watch
 from trivium.policy import Policy, Reply, Speech, View
 from trivium.policy.message import Message
 from trivium.trace import Episode, Fault, Join, Piece, Prune, Restart, Spawn, Stop, Summarize, Thread
@@ -23,11 +23,13 @@ from trivium.trace.ops import AnyOp
 if TYPE_CHECKING:
     from trivium.harness.loop import Harness
 
+LATE = {"timeout": "its {:g} s were used up", "place": "it took longer than {:g} s"}
+
 
 @dataclass(slots=True)
 class Life:
     """One thread's life in one episode. `threads`, `ops` and `snapshots` (of places) are the record of it and of the sub-agents
-    that it called, each behind its own `Spawn` in call order; the agent's are the episode's own."""
+    that it called, each behind its own `Spawn` in call order; the agent's are the episode's own. After `seconds` it is over."""
 
     harness: Harness
     episode: Episode
@@ -38,11 +40,25 @@ class Life:
     threads: list[Thread] = field(default_factory=list)
     ops: list[AnyOp] = field(default_factory=list)
     snapshots: list[str] = field(default_factory=list)
+    seconds: float | None = None
     version: int = -1  # the policy's, as it was when it spoke last
     task: asyncio.Task | None = None  # of a sub-agent: what runs it
 
     def __post_init__(self) -> None:
         self.threads.append(self.thread)
+
+    @classmethod
+    def of_agent(
+        cls,
+        harness: Harness,
+        episode: Episode,
+        policy: Policy,
+        context: Context,
+        watch: Watch | None = None,
+        seconds: float | None = None,
+    ) -> Life:
+        record = (episode.threads, episode.ops, episode.snapshots)
+        return cls(harness, episode, policy, context, Teller(watch), None, *record, seconds=seconds)
 
     @property
     def thread(self) -> Thread:
@@ -52,26 +68,33 @@ class Life:
     def is_agent(self) -> bool:
         return self.thread is self.episode.agent
 
-    async def live(self, first_turn: int = 0, snapshot: str = "", seconds: float | None = None) -> None:
-        """Live until something ends the thread, which may be the end of its `seconds`, in a place of its own where its harness
-        has one, as it was in `snapshot`. The policy's time is its own doing; a place that takes as long to open, or to be
-        looked at in the end, is broken."""
-        over = Stop("timeout", f"its {seconds:g} s were used up") if seconds is not None else None
+    async def live(self, start: Snapshot | None = None) -> None:
+        """Live from `start` until something ends the thread, in a place of its own where its harness has one. The policy's time
+        is its own doing; a place that takes as long to open, or to be looked at in the end, is broken."""
+        turn, snapshot = (start.turn, start.place) if start else (0, "")
         if self.harness.place is None:
-            self.thread.stop = await _in_time(self._turns(first_turn), seconds, over)
+            self.thread.stop = await self._in_time(self._turns(turn), "timeout")
             return
-        late = Stop("place", f"it took longer than {seconds:g} s") if seconds is not None else None
-        if stop := await _in_time(self._enter(snapshot), seconds, late):
+        if stop := await self._in_time(self._enter(snapshot), "place"):
             self.thread.stop = stop
             return
         try:
-            stop = await _in_time(self._turns(first_turn), seconds, over)
+            self.thread.stop = stop = await self._in_time(self._turns(turn), "timeout")
             if stop and stop.reason != "place":
-                stop = await _in_time(self._leave(), seconds, late) or stop
-            self.thread.stop = stop
+                self.thread.stop = await self._in_time(self._leave(), "place") or stop
         finally:
             if self.place:
                 await close(self.place, self.episode.id)
+
+    async def _in_time(self, work: Coroutine[Any, Any, Stop | None], late: Literal["timeout", "place"]) -> Stop | None:
+        """What `work` ends with, or that it came too `late` where it was cut off. What was on record stays there."""
+        try:
+            async with asyncio.timeout(self.seconds) as deadline:
+                return await work
+        except TimeoutError:
+            if not deadline.expired():
+                raise
+            return Stop(late, LATE[late].format(self.seconds))
 
     async def _enter(self, snapshot: str) -> Stop | None:
         assert self.harness.place is not None
@@ -199,20 +222,18 @@ class Life:
         id = f"{outcome.call.id}/{len(outcome.children)}"
         sampling = subagent.sampling or self.context.segment.sampling
         context = subagent.harness.open(id, subagent.policy, prompt, sampling)
-        child = Life(subagent.harness, self.episode, subagent.policy, context, self.teller, self.place)
+        child = Life(
+            subagent.harness, self.episode, subagent.policy, context, self.teller, self.place, seconds=subagent.seconds
+        )
         child.task = asyncio.current_task()
         outcome.children.append(child)
         try:
-            async with asyncio.timeout(subagent.seconds) as deadline:
-                await child.live()
+            await child.live()
         except asyncio.CancelledError:
             child.thread.stop = Stop("timeout", "its assignment was cancelled")
             raise
-        except Exception as error:
-            late = isinstance(error, TimeoutError) and deadline.expired()
-            bug = f"{type(error).__name__}: {error}"  # of its policy
-            took = f"its assignment took longer than {subagent.seconds:g} s"
-            child.thread.stop = Stop("timeout", took) if late else Stop("policy", bug)
+        except Exception as error:  # a bug of its policy
+            child.thread.stop = Stop("policy", f"{type(error).__name__}: {error}")
         return child.outcome()
 
     def outcome(self) -> str:
@@ -311,17 +332,6 @@ class Life:
         self._extend(results)
         self._tell(outcomes)
         return True
-
-
-async def _in_time(work: Coroutine[Any, Any, Stop | None], seconds: float | None, late: Stop | None) -> Stop | None:
-    """What `work` ends with, or `late` where it was cut off after `seconds`. What was on record stays there."""
-    try:
-        async with asyncio.timeout(seconds) as deadline:
-            return await work
-    except TimeoutError:
-        if not deadline.expired():
-            raise
-        return late
 
 
 async def _end(children: Sequence[Life]) -> None:

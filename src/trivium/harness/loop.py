@@ -15,7 +15,7 @@ from trivium.harness.life import Life
 from trivium.harness.place import Place
 from trivium.harness.snapshot import Snapshot
 from trivium.harness.toolset import Toolset
-from trivium.harness.watch import Teller, Watch
+from trivium.harness.watch import Watch
 from trivium.policy import Policy, Renderer
 from trivium.policy.message import Message
 from trivium.trace import Branch, Episode, Sampling, Task, Thread
@@ -97,7 +97,7 @@ class Harness:
         harness = self._for(task)
         context = harness.open("0", policy, task.prompt, sampling or Sampling(), task.messages)
         episode = self._episode(id or f"{task.id}/{sample}", task, sample, seed)
-        return await harness._live(episode, policy, context, seconds, watch)
+        return await _lived(Life.of_agent(harness, episode, policy, context, watch, seconds))
 
     async def branch(
         self,
@@ -119,7 +119,8 @@ class Harness:
         episode.snapshots.append(snapshot.id)
         at = context.here()
         episode.ops.append(Branch(author="harness", parent=parent.id, snapshot=snapshot.id, turn=snapshot.turn, at=at))
-        return await self._for(parent.task)._live(episode, policy, context, seconds, watch, snapshot.turn, snapshot.place)
+        life = Life.of_agent(self._for(parent.task), episode, policy, context, watch, seconds)
+        return await _lived(life, snapshot)
 
     def _for(self, task: Task) -> Harness:
         """This harness with as many of its tools as the task offers."""
@@ -127,23 +128,6 @@ class Harness:
 
     def _episode(self, id: str, task: Task, sample: int, seed: int) -> Episode:
         return Episode(id, task, sample, seed, began=time.time(), deployment=self.digest)
-
-    async def _live(
-        self,
-        episode: Episode,
-        policy: Policy,
-        context: Context,
-        seconds: float | None,
-        watch: Watch | None,
-        first_turn: int = 0,
-        place: str = "",
-    ) -> Episode:
-        """The life of an episode's agent, from a turn on, in the place as it was in a snapshot."""
-        record, teller = (episode.threads, episode.ops, episode.snapshots), Teller(watch)
-        await Life(self, episode, policy, context, teller, None, *record).live(first_turn, place, seconds)
-        teller.check()
-        episode.ended = time.time()
-        return episode
 
     def open(self, id: str, policy: Policy, prompt: str, sampling: Sampling, conversation: Sequence[Message] = ()) -> Context:
         """A new thread's context, its opening in it. Raises InputError as `run` does."""
@@ -163,3 +147,11 @@ class Harness:
         opening: list[Message] = [{"role": "system", "content": system}] if system else []
         question = [{"role": "user", "content": renderer.plain(prompt)}] if prompt or not conversation else []
         return [*opening, *messages, *question]
+
+
+async def _lived(life: Life, start: Snapshot | None = None) -> Episode:
+    """The episode of an agent that has lived to its end. Raises what its watch raised."""
+    await life.live(start)
+    life.teller.check()
+    life.episode.ended = time.time()
+    return life.episode

@@ -33,7 +33,7 @@ class Results:
     context: Context
     outcomes: Sequence[Outcome]
     advice: str
-    freed: int = 0
+    freed: int
     full: bool = False
     messages: list[Message] = field(default_factory=list)
 
