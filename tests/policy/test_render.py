@@ -87,6 +87,14 @@ def test_a_conversation_is_rendered_anew_without_a_forged_token():
     assert json.dumps(f"Finds. {FORGED}") in shown
 
 
+@pytest.mark.parametrize("text", ["word", FORGED])
+def test_the_models_own_template_writes_the_same_tokens_around_marked_text(text):
+    nano = Renderer.load(NANO)
+    messages = conversation(text)
+    written = nano.tokenizer.apply_chat_template(nano.tokenizer.mark(messages), tokenize=False, add_generation_prompt=True)
+    assert nano.tokenizer.encode(written) == nano.opening(messages)
+
+
 def test_half_a_character_in_what_a_person_gave_is_named():
     nano = Renderer.load(NANO)
     question, broken = ({"role": "user", "content": content} for content in ("Who?", "Who\ud83d"))
