@@ -56,7 +56,7 @@ def test_new_weights_and_a_cleared_engine_begin_without_guesses(net):
     _, speaker = said(net, Sampling(0.0, max_tokens=60))
     last = next(iter(speaker.drafts._next))
     assert speaker.drafts.guess(last, 1)
-    speaker.load(net.own(), 1)
+    speaker.load(net.own_state(), 1)
     assert not speaker.drafts.guess(last, 1)
 
 

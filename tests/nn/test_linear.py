@@ -10,7 +10,7 @@ from trivium.nn import Network, Packed, lora
 from trivium.nn import linear as products
 from trivium.nn.linear import Linear, linear
 
-pytestmark = pytest.mark.skipif(products._onednn is None, reason="no AVX-512 (or no oneDNN) here: torch's own products serve")
+pytestmark = pytest.mark.skipif(not products._ONEDNN, reason="no AVX-512 (or no oneDNN) here: torch's own products serve")
 
 
 @settings(max_examples=40, deadline=None)
@@ -25,8 +25,8 @@ def test_values_and_gradients_are_those_of_torch(data):
     operands = [x[None] if batched else x, weight, draw(n) if bias else None]
     upstream = draw(rows, n)[None] if batched else draw(rows, n)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(products, "_WORTH", 1)
-        assert products._chosen(operands[0], weight)
+        patch.setattr(products, "_SMALLEST", 1)
+        assert products._uses_onednn(operands[0], weight)
         ours, theirs = (_run(run, operands, upstream) for run in (linear, functional.linear))
     for mine, its in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, its, atol=1e-4, rtol=1e-4)
@@ -47,7 +47,7 @@ def test_a_network_learns_the_same_by_it(tiny_model, adapted, monkeypatch):
     view, tokens = Packed([20, 13]), torch.arange(33)
     found = []
     for worth in (2**60, 1):
-        monkeypatch.setattr(products, "_WORTH", worth)
+        monkeypatch.setattr(products, "_SMALLEST", worth)
         network.zero_grad()
         logp, _ = network.logprobs(network.hidden(tokens, view.positions, view), tokens.flip(0))
         logp.sum().backward()
@@ -61,13 +61,13 @@ def test_a_network_computes_by_it_and_elsewhere_by_torch(tiny_model):
     layers = [module for module in Network.load(tiny_model).modules() if isinstance(module, torch.nn.Linear)]
     assert layers and all(type(module) is Linear for module in layers)
     x, weight = torch.randn(512, 256), torch.randn(128, 256)
-    assert products._chosen(x, weight)
-    assert not products._chosen(x.double(), weight.double())
-    assert not products._chosen(x.bfloat16(), weight.bfloat16())
+    assert products._uses_onednn(x, weight)
+    assert not products._uses_onednn(x.double(), weight.double())
+    assert not products._uses_onednn(x.bfloat16(), weight.bfloat16())
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert linear(x, weight).dtype == torch.bfloat16
 
 
 def test_a_small_product_stays_with_torch():
-    assert not products._chosen(torch.randn(64, 64), torch.randn(64, 64))
-    assert products._chosen(torch.randn(512, 256), torch.randn(128, 256))
+    assert not products._uses_onednn(torch.randn(64, 64), torch.randn(64, 64))
+    assert products._uses_onednn(torch.randn(512, 256), torch.randn(128, 256))

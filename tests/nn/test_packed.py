@@ -17,10 +17,10 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize("kept", [0, packed.KEPT], ids=["computed again", "kept"])
+@pytest.mark.parametrize("memory", [0, packed.MEMORY], ids=["computed again", "kept"])
 @pytest.mark.parametrize("lengths, shared", RUNS.values(), ids=RUNS)
-def test_a_row_gets_what_it_gets_alone(lengths, shared, kept, monkeypatch):
-    monkeypatch.setattr(packed, "KEPT", kept)
+def test_a_row_gets_what_it_gets_alone(lengths, shared, memory, monkeypatch):
+    monkeypatch.setattr(packed, "MEMORY", memory)
     torch.manual_seed(0)
     view = Packed(lengths, shared)
     run = len(view.positions)

@@ -247,7 +247,7 @@ def test_pruning_pays_for_the_perfect_script():
 def test_with_lora_only_adapters_learn_and_all_ranks_begin_with_the_same():
     pytest.importorskip("peft", reason="LoRA needs peft: pip install peft")
     made = Parts(Search(lora=2))
-    one, other = made.network().own(), made.network().own()
+    one, other = made.network().own_state(), made.network().own_state()
     assert all(torch.equal(value, other[name]) for name, value in one.items())
     learning = {name for name, p in made.network().model.named_parameters() if p.requires_grad}
     assert learning == {name for name in one if ".lora_" in name}

@@ -47,11 +47,11 @@ def test_fresh_adapters_change_nothing(tied):
 
 def test_only_adapters_learn_and_the_loss_falls():
     net, made = adapted(), batch()
-    before = {name: value.clone() for name, value in net.own().items()}
+    before = {name: value.clone() for name, value in net.own_state().items()}
     one = student(net)
     losses = [one.learn(made).metrics["loss"] for _ in range(8)]
     assert losses[-1] < 0.8 * losses[0]
-    for name, value in net.own().items():
+    for name, value in net.own_state().items():
         assert torch.equal(value, before[name]) != (".lora_" in name), name
     assert {key.rpartition("|")[0] for key in one.optimizer_state()} == {name for name in before if ".lora_" in name}
 
@@ -75,7 +75,7 @@ def test_the_adapters_gradients_are_those_of_the_merged_weights():
 
 def moved(net: Network) -> Network:
     """As after learning: B is 0 no more."""
-    for name, value in net.own().items():
+    for name, value in net.own_state().items():
         if ".lora_B" in name:
             torch.nn.init.normal_(value, std=0.1, generator=torch.Generator().manual_seed(0))
     return net
@@ -121,7 +121,7 @@ def test_a_resumed_run_is_the_same_run(tmp_path):
     kept.load(second)
     for one in (first, second):
         one.learn(batch())
-    assert all(torch.equal(value, second.network.own()[name]) for name, value in first.network.own().items())
+    assert all(torch.equal(value, second.network.own_state()[name]) for name, value in first.network.own_state().items())
 
 
 def test_a_checkpoint_of_another_alpha_is_refused(tmp_path):

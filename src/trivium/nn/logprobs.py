@@ -1,19 +1,22 @@
-"""Log-probabilities of given tokens in chunks: forward keeps a number a token, backward computes the logits again."""
+"""Log-probabilities of tokens, computed in chunks: forward keeps one number a token, backward computes the logits again."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch import Tensor
 
 from trivium.nn.linear import add_product, linear
 
 CHUNK = {"cpu": 128, "cuda": 4096}
-"""Tokens whose logits exist at one time, [CHUNK x vocabulary]: on a CPU what its cache holds (measured fastest)."""
+"""How many tokens' logits exist at one time, [CHUNK x vocabulary]. On a CPU they fit its cache, which measured fastest."""
 
 
 def logprobs(
-    hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor, temperature: float | torch.Tensor = 1.0
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """log softmax(hidden @ weight.T / temperature)[target] and the entropy of that softmax, for each token.
+    hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float | Tensor = 1.0
+) -> tuple[Tensor, Tensor]:
+    """Return log softmax(hidden @ weight.T / temperature)[target] and the entropy of that softmax, for each token.
 
     hidden [N, d], weight [vocabulary, d], targets int64 [N], temperature > 0 or [N]. Both results are float32 [N]
     (float64 where the weight is); the entropy, in nats, carries no gradient. Products run in the weight's dtype, also
@@ -29,7 +32,7 @@ class _Logprobs(torch.autograd.Function):
     """d logp / d logits = (onehot - p) / temperature, so backward needs the chunk's logits and log-partition."""
 
     @staticmethod
-    def forward(ctx, hidden, weight, targets, inverse):
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
         logp, entropy, partition = (torch.empty_like(inverse) for _ in range(3))
         for part in _chunks(targets):
             logits = _logits(hidden[part], weight, inverse[part])
@@ -43,8 +46,9 @@ class _Logprobs(torch.autograd.Function):
         return logp, entropy
 
     @staticmethod
-    def backward(ctx, grad, _):
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None, None]:
         hidden, weight, targets, inverse, partition = ctx.saved_tensors
+        grad, _ = grads  # the entropy has none
         grad_hidden = torch.empty_like(hidden)
         grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
         for part in _chunks(targets):
@@ -58,10 +62,10 @@ class _Logprobs(torch.autograd.Function):
         return grad_hidden, grad_weight, None, None
 
 
-def _logits(hidden: torch.Tensor, weight: torch.Tensor, inverse: torch.Tensor) -> torch.Tensor:
+def _logits(hidden: Tensor, weight: Tensor, inverse: Tensor) -> Tensor:
     return linear(hidden, weight).to(inverse.dtype).mul_(inverse[:, None])
 
 
-def _chunks(targets: torch.Tensor) -> list[slice]:
+def _chunks(targets: Tensor) -> list[slice]:
     size = CHUNK.get(targets.device.type, 1024)
     return [slice(start, start + size) for start in range(0, len(targets), size)]

@@ -1,13 +1,13 @@
-"""LoRA by peft: small adapters beside every linear layer learn, the weights themselves stay (arXiv:2106.09685).
+"""LoRA by peft: small adapters beside every linear layer learn, and the weights themselves stay (arXiv:2106.09685).
 
-A layer computes W x + (alpha / rank) B A x; A and B learn, W does not. What leaves the network (`state`, and so
+A layer computes W x + (alpha / rank) B A x. A and B learn, W does not. What leaves the network (`state`, and so
 publishing, digests and saved folders) has W + (alpha / rank) B A under W's name, as if there were no adapters.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -22,9 +22,9 @@ ADAPTER = "default"
 
 
 def lora(network: Network, rank: int = 8, alpha: float | None = None, seed: int = 0) -> Network:
-    """Give `network` adapters of `rank`, in place and before a Learner takes it; `alpha` is 2 * rank by default.
+    """Give `network` adapters of `rank`, in place. Call it before a Learner takes the network. `alpha` is 2 * rank by default.
 
-    The same seed gives the same adapters; at first they change nothing (B is 0). Embedding, norms and head stay frozen.
+    The same seed gives the same adapters. At first they change nothing (B is 0). Embedding, norms and head stay frozen.
     Raises InputError without peft, for a rank below 1 or an alpha not above 0, and for a network that has
     adapters or is sharded.
     """
@@ -38,22 +38,24 @@ def lora(network: Network, rank: int = 8, alpha: float | None = None, seed: int 
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError as error:
         raise InputError("lora() needs peft: pip install peft") from error
-    config = LoraConfig(r=rank, lora_alpha=2 * rank if alpha is None else alpha, target_modules="all-linear")
+    alpha = 2 * rank if alpha is None else alpha
+    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules="all-linear")  # ty: ignore[invalid-argument-type] # peft says int
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         inject_adapter_in_model(config, network.model, adapter_name=ADAPTER)
-    network.adapted, network.alpha = True, float(config.lora_alpha)
+    network.adapted, network.alpha = True, float(alpha)
     return network
 
 
 @torch.no_grad()
-def merged(model: torch.nn.Module, own: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of an adapted model as those of one without adapters, under its names and in its order."""
-    found = {}
-    for name, tensor in own.items():
-        layer, inner, field = name.rpartition(".base_layer.")
+def merged(model: torch.nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors `state` of an adapted model as those of one without adapters, under its names and in its order."""
+    tensors = {}
+    for name, tensor in state.items():
+        path, inner, field = name.rpartition(".base_layer.")
         if inner and field == "weight":
-            tensor = tensor + model.get_submodule(layer).get_delta_weight(ADAPTER).to(tensor.dtype)
+            layer: Any = model.get_submodule(path)  # peft's own, whose base class does not tell of deltas
+            tensor = tensor + layer.get_delta_weight(ADAPTER).to(tensor.dtype)
         if ".lora_" not in name:
-            found[name.replace(".base_layer.", ".")] = tensor
-    return found
+            tensors[name.replace(".base_layer.", ".")] = tensor
+    return tensors

@@ -63,7 +63,7 @@ class Checkpoints:
         waited for.
         """
         with learner.changing:
-            weights, optimizer = learner.network.own(), learner.optimizer_state()
+            weights, optimizer = learner.network.own_state(), learner.optimizer_state()
             if learner.network.sharded and ranks.mine():
                 return None
             told = {"version": learner.version, "algorithm": learner.algorithm.name, "alpha": learner.network.alpha}
@@ -131,7 +131,7 @@ def _restore(learner: Learner, contents: Contents, skipped: list[str]) -> Loaded
     had, has = state.get("alpha"), learner.network.alpha  # 0 without adapters, which their names tell
     if had and has and had != has:
         raise InputError(f"this checkpoint is of adapters with alpha {had:g}, the network's have {has:g}")
-    before = _whole(learner.network.own())
+    before = _whole(learner.network.own_state())
     learner.network.load_state(weights)
     try:
         learner.load_optimizer_state(optimizer)
