@@ -10,7 +10,7 @@ import torch
 from transformers import GPTNeoXConfig
 
 from trivium.engine import Engine
-from trivium.engine.cache import PAGE, WORTH, Cache
+from trivium.engine.cache import LEAST_SHARED, PAGE, Cache
 from trivium.engine.sample import sample
 from trivium.errors import InputError
 from trivium.nn import Network, Packed
@@ -46,7 +46,7 @@ def whole(cache: Cache) -> None:
     while edge:
         page = edge.pop()
         edge += page.children
-        least = WORTH if page is not cache._root else 0  # so that a context has few pages: the device's kernel counts on it
+        least = LEAST_SHARED if page is not cache._root else 0  # a context has few pages: the device's kernel counts on it
         assert all(child.parent is page and least <= child.start - page.start <= len(page.tokens) for child in page.children)
         found += [page.number] if page is not cache._root else []
     assert sorted(found + cache._free) == list(range(cache.size))
@@ -61,14 +61,14 @@ def test_a_group_shares_the_pages_of_its_prompt_and_each_writes_its_own(net):
     assert held.computed == 3 * PAGE + 3 and held.reused == 6 * PAGE
 
 
-@pytest.mark.parametrize("common", [WORTH - 1, WORTH])
+@pytest.mark.parametrize("common", [LEAST_SHARED - 1, LEAST_SHARED])
 def test_few_tokens_of_a_page_are_copied_and_many_are_read_where_they_stand(net, common):
     held, prompt = cache(net), numbers(PAGE, 1)
     first = fill(held, prompt, keep=True)
     held.keys[0][first.numbers[0]] = 7.0
     second = fill(held, [*prompt[:common], 256, 256], keep=True)
     assert held.reused == common
-    assert (second.numbers[0] == first.numbers[0]) == (common == WORTH)
+    assert (second.numbers[0] == first.numbers[0]) == (common == LEAST_SHARED)
     assert (held.keys[0][second.numbers[0], :, :common] == 7.0).all()
 
 
@@ -83,7 +83,7 @@ def test_a_prune_keeps_what_stands_before_its_first_cut(net):
     held, context = cache(net), numbers(3 * PAGE, 4)
     fill(held, context)
     pruned = context[: PAGE + 40] + context[PAGE + 60 :]
-    assert held.held(pruned) >= PAGE + 40 and fill(held, pruned).counts[:2] == [PAGE, 40]
+    assert held.prefix(pruned) >= PAGE + 40 and fill(held, pruned).counts[:2] == [PAGE, 40]
 
 
 def test_memory_is_bounded_and_what_nobody_used_for_longest_goes_first(net):
@@ -94,7 +94,7 @@ def test_memory_is_bounded_and_what_nobody_used_for_longest_goes_first(net):
     fill(held, contexts[0])  # used again, and its last token in a page of its own: the second is the oldest now
     fill(held, numbers(2 * PAGE, 20))
     assert held.evicted == 3
-    assert [held.held(context) > 0 for context in contexts] == [True, False, True]
+    assert [held.prefix(context) > 0 for context in contexts] == [True, False, True]
     whole(held)
 
 

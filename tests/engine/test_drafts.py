@@ -32,10 +32,10 @@ WAYS = [Sampling(0.02, max_tokens=90), Sampling(0.0, max_tokens=90), Sampling(1.
 @pytest.mark.parametrize("sampling", WAYS, ids=["cold", "greedy", "truncated"])
 def test_what_is_said_does_not_depend_on_guesses(net, sampling, monkeypatch):
     with_them, speaker = said(net, sampling)
-    assert 20 < speaker.drafts.right <= speaker.drafts.guessed
+    assert 20 < speaker.drafts.hits <= speaker.drafts.guesses
     monkeypatch.setattr(engine, "_GUESSES", 0)
     without, silent = said(net, sampling)
-    assert not silent.drafts.guessed
+    assert not silent.drafts.guesses
     for one, other in zip(with_them, without, strict=True):
         assert (one.tokens, one.versions) == (other.tokens, other.versions)
         assert torch.allclose(torch.tensor(one.logprobs), torch.tensor(other.logprobs), atol=2e-5)
@@ -67,21 +67,21 @@ def test_a_reply_ends_at_its_stop_token_and_at_its_length_also_within_a_guess(ne
     for one, other in zip(cut, free, strict=True):
         wanted = other.tokens[: other.tokens.index(stop) + 1] if stop in other.tokens else other.tokens
         assert one.tokens == wanted
-    assert speaker.drafts.right
+    assert speaker.drafts.hits
 
 
 def test_a_guess_follows_what_was_said_last_and_the_oldest_is_forgotten(monkeypatch):
     monkeypatch.setattr(drafts, "_ENTRIES", 5)
     table = Drafts()
     for end in range(4, 8):
-        table.hear([1, 2, 3, 4, 5, 1, 9][:end])
+        table.record([1, 2, 3, 4, 5, 1, 9][:end])
     assert table.guess([7, 1, 2, 3], 7) == [4, 5, 1, 9]
     assert table.guess([1, 2, 3], 2) == [4, 5]
     assert table.guess([9, 9, 9], 7) == []
-    table.hear([1, 2, 3, 6])
+    table.record([1, 2, 3, 6])
     assert table.guess([1, 2, 3], 1) == [6]
     for token in range(5):
-        table.hear([0, 0, token, token])
+        table.record([0, 0, token, token])
     assert table.guess([1, 2, 3], 1) == []
     table.clear()
     assert table.guess([0, 0, 4], 1) == []

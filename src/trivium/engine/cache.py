@@ -1,9 +1,9 @@
 """A prefix tree of pages: keys and values of token runs, computed once for all whose context begins with them.
 
-A page holds up to PAGE tokens of one context. Its children continue it, each from some position inside it, so a context
+A page holds up to PAGE tokens of one context. Its children continue it, each from some position inside it. So a context
 is a path of (page, how many of its tokens count). Contexts meet in the pages of what they share: the rollouts of a group
 in their prompt, a turn in the turns before it, a pruned context in what stands before its first cut. Pages are numbered,
-the lowest free number is taken first, and only the order of requests decides who gets which (law 11).
+and the lowest free number is taken first. Only the order of requests decides which request gets which page (law 11).
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from transformers import PretrainedConfig
 
 PAGE = 128
 """Tokens of a page. Attention of speakers takes less time with 128 than with 64, 256 or 512 (docs/engine.md)."""
-WORTH = 32
-"""A page is shared where it stands from this many common tokens on; fewer are copied into the context's own page."""
+LEAST_SHARED = 32
+"""A page is shared from this many common tokens on. Fewer tokens are copied into a page of the context's own."""
 
 
 @dataclass(slots=True, eq=False)
 class Page:
-    """`tokens` stand at positions `start`, `start + 1`, ...; `users` running contexts read it, `open`: one of
-    them writes on."""
+    """`tokens` stand at positions `start`, `start + 1`, ...; `users` counts the running contexts that read the page; `open`
+    says that one of them writes on in it; `used` is the time of its last release."""
 
     number: int
     start: int
@@ -38,17 +39,17 @@ class Page:
 
     def reach(self, tokens: list[int]) -> int:
         """The position up to which this page agrees with `tokens`."""
-        wanted = tokens[self.start : self.start + len(self.tokens)]
-        if wanted == self.tokens:
-            return self.start + len(wanted)
-        pairs = enumerate(zip(wanted, self.tokens, strict=False))
-        return self.start + next((n for n, (a, b) in pairs if a != b), len(wanted))
+        section = tokens[self.start : self.start + len(self.tokens)]
+        if section == self.tokens:
+            return self.start + len(section)
+        pairs = enumerate(zip(section, self.tokens, strict=False))
+        return self.start + next((n for n, (a, b) in pairs if a != b), len(section))
 
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """What a running request holds: its path (`numbers`: the pages' numbers, `counts`: their tokens that count), `length`
-    tokens in all, the page that it `writes`, and `promised` pages that it may still take."""
+    """What a running request holds. Its path is `pages`, with their `numbers` and the `counts` of their tokens that count;
+    `length` is the sum of these. It writes into the page `writes`, and may still take `promised` pages."""
 
     slot: int
     promised: int
@@ -67,11 +68,11 @@ class Lease:
 
     @property
     def room(self) -> int:
-        """Tokens that the page it writes takes and is not yet full: only those may be retracted."""
+        """How many tokens the page that it writes can take before it is full. Only those may be retracted."""
         return PAGE - 1 - len(self.writes.tokens) if self.writes else 0
 
     def drop(self) -> Page:
-        """Without its last page."""
+        """Take the last page off the path."""
         page = self.pages.pop()
         self.numbers.pop()
         self.length -= self.counts.pop()
@@ -89,14 +90,14 @@ class Cache:
     """Room for `tokens` tokens of any contexts, at most `slots` of them running at once, each of at most `context`.
 
     `keys[layer]`, `values[layer]`: [pages, Hkv, PAGE, D] of `dtype` on `device`. All was computed under the engine's present
-    weights: a new version clears it, so that every prefix is of one version and law 4 holds for every token. Memory of a CPU is
-    taken from the system when it is first written, and never more than these pages: whoever does not fit waits, and what
-    nobody has used for longest goes first.
+    weights: a new version clears it, so that every prefix is of one version and law 4 holds for every token. A CPU's memory
+    is taken from the system when it is first written, and never more than these pages. A request that does not fit waits, and
+    the page that nobody has used for longest is given up first.
     """
 
     def __init__(
         self,
-        config,
+        config: PretrainedConfig,
         slots: int,
         context: int,
         dtype: torch.dtype,
@@ -118,8 +119,9 @@ class Cache:
         self.clear()
 
     def clear(self) -> None:
-        """As new: what pages hold is not true under new weights, and whom they served may not decide who gets which. Pages
-        order a batch's sums, and so their last bits: a resumed run, whose engine has no past, must agree with them."""
+        """Make the cache as new. What pages hold is not true under new weights, and whom they served may not decide which
+        request gets which page: pages order a batch's sums, and so their last bits, and a resumed run, whose engine has no
+        past, must agree with them."""
         self.leased[:] = False
         self._root = Page(-1, 0, None)
         self._free = list(range(self.size))
@@ -128,14 +130,14 @@ class Cache:
         self._promised = 0
         self._clock = 0
 
-    def held(self, tokens: list[int]) -> int:
+    def prefix(self, tokens: list[int]) -> int:
         """How many of the first tokens are here already."""
         return sum(count for _, count in self._find(tokens))
 
     def lease(self, tokens: list[int], grow: int) -> Lease | None:
-        """A lease for `tokens` and `grow` more, holding what is here of them; None when slots or pages do not suffice.
+        """A lease for `tokens` and `grow` more, with what is here of them; None when slots or pages do not suffice.
 
-        The last token is never held: its logits are wanted.
+        The lease never has the last token: its logits must be computed.
         """
         free = np.flatnonzero(~self.leased)
         path = self._find(tokens[:-1])
@@ -158,31 +160,32 @@ class Cache:
 
     def extend(self, lease: Lease, tokens: Sequence[int]) -> tuple[list[int], list[int]]:
         """Where the keys and values of the next tokens go: page numbers and places inside them, one per token."""
-        numbers, places, done = [], [], 0
-        while done < len(tokens):
+        numbers, places, count = [], [], 0
+        while count < len(tokens):
             page = lease.writes or self._page(lease, lease.length)
             here = len(page.tokens)
-            take = min(PAGE - here, len(tokens) - done)
-            page.tokens.extend(tokens[done : done + take])
+            take = min(PAGE - here, len(tokens) - count)
+            page.tokens.extend(tokens[count : count + take])
             if here + take == PAGE:
                 page.open, lease.writes = False, None
             numbers += [page.number] * take
             places += range(here, here + take)
             lease.counts[-1] += take
             lease.length += take
-            done += take
+            count += take
         self.computed += len(tokens)
         return numbers, places
 
     def retract(self, lease: Lease, count: int) -> None:
-        """The last tokens were guessed wrong. They stand in the page that the lease writes (`Lease.room`)."""
+        """Take back the last tokens, whose guess was wrong. They stand in the page that the lease writes (`Lease.room`)."""
         if count:
+            assert lease.writes is not None
             del lease.writes.tokens[-count:]
             lease.counts[-1] -= count
             lease.length -= count
 
     def release(self, lease: Lease) -> None:
-        """Its request is done; what it holds stays until somebody needs the room."""
+        """End a lease, whose request is answered. Its pages stay until another request needs the room."""
         self.leased[lease.slot] = False
         self._promised -= lease.promised
         self._clock += 1
@@ -196,23 +199,23 @@ class Cache:
         path: list[tuple[Page, int]] = []
         page, position = self._root, 0
         while True:
-            found, reach = None, position
+            best, reach = None, position
             for child in page.children:
                 if child.start <= position < len(tokens) and child.tokens[0] == tokens[child.start]:
                     if (far := child.reach(tokens)) > reach:
-                        found, reach = child, far
-            if found is None:
+                        best, reach = child, far
+            if best is None:
                 return path
             if path:
-                path[-1] = (page, found.start - page.start)
-            path.append((found, reach - found.start))
-            page, position = found, reach
+                path[-1] = (page, best.start - page.start)
+            path.append((best, reach - best.start))
+            page, position = best, reach
 
     def _need(self, path: list[tuple[Page, int]], end: int) -> int:
         """Pages that a context of `end` tokens takes beyond its path."""
         page, count = path[-1] if path else (self._root, 0)
-        own = _writable(page, count) or count < WORTH
-        start = page.start if own else page.start + count
+        writes = _writable(page, count) or count < LEAST_SHARED
+        start = page.start if writes else page.start + count
         return max(0, -(-(end - start) // PAGE) - _writable(page, count))
 
     def _fits(self, path: list[tuple[Page, int]], need: int) -> bool:
@@ -220,16 +223,16 @@ class Cache:
         return len(self._free) + self._resting - waking - self._promised >= need
 
     def _settle(self, lease: Lease) -> None:
-        """Decide what becomes of the last page found: written on, shared as it is, or the few tokens of it copied."""
+        """Decide about the last page of a path: the lease writes on in it, shares it, or copies its few tokens."""
         page, count = lease.pages[-1], lease.counts[-1]
         if _writable(page, count):
             page.open, lease.writes = True, page
-        elif count < WORTH:
+        elif count < LEAST_SHARED:
             lease.drop()
-            own = self._page(lease, page.start)
+            copy = self._page(lease, page.start)
             for layer in (*self.keys, *self.values):
-                layer[own.number, :, :count] = layer[page.number, :, :count]
-            own.tokens = page.tokens[:count]
+                layer[copy.number, :, :count] = layer[page.number, :, :count]
+            copy.tokens = page.tokens[:count]
             lease.counts[-1] = count
             lease.length += count
             self._leave(page)
@@ -240,8 +243,8 @@ class Cache:
             self._evict()
         parent = lease.pages[-1] if lease.pages else self._root
         page = Page(heapq.heappop(self._free), start, parent, open=True)
-        for held in (*self.keys, *self.values):
-            held[page.number] = 0  # NaN, left by weights that gave some, is hidden by no mask
+        for layer in (*self.keys, *self.values):
+            layer[page.number] = 0  # NaN, left by weights that gave some, is hidden by no mask
         parent.children.append(page)
         lease.add(page, 0)
         lease.writes = page
@@ -257,12 +260,12 @@ class Cache:
             self._rest(page)
 
     def _rest(self, page: Page) -> None:
-        """Nobody uses it; from when nothing continues it either, it may go."""
+        """Let a page be evicted, if no request uses it and no other page continues it."""
         if not page.users and not page.children and page.parent:
             heapq.heappush(self._idle, (page.used, page.number, page))
 
     def _evict(self) -> None:
-        """Give up the page that nobody has used for longest; a lease's promise says that there is one."""
+        """Give up the page that nobody has used for longest. There is one, for a lease's promised pages are reserved."""
         while True:
             used, _, page = heapq.heappop(self._idle)
             if not page.users and not page.children and page.used == used and page.parent:
@@ -282,9 +285,11 @@ def _writable(page: Page, count: int) -> bool:
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, turned: bool = False) -> torch.Tensor:
-    """On a CPU zeros whose memory the system gives when it is first written (torch.zeros writes all of it at once), if
-    `turned` with a page's tokens behind each other, number by number; elsewhere the same shape with a head's pages behind
-    each other, as FlexAttention reads them."""
+    """Zeros of shape [pages, heads, PAGE, D].
+
+    On a CPU the system gives their memory when it is first written, where torch.zeros would write all of it at once; with
+    `turned` a page lies as [D, PAGE]. Elsewhere they lie as [heads, pages, PAGE, D], as FlexAttention reads them.
+    """
     pages, heads, page, head = shape
     if device.type != "cpu":
         return torch.zeros((heads, pages, page, head), dtype=dtype, device=device).transpose(0, 1)

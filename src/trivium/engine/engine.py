@@ -1,8 +1,8 @@
-"""The engine: admits requests, computes what they lack, draws for each that lacks nothing, lets the finished go.
+"""The engine admits requests, computes what they lack, draws a token for each that lacks nothing, and ends the finished ones.
 
-One forward pass a step, for those who speak and those who read their prompts together. Between two steps it yields to the
-event loop, so requests join and leave while others go on. Everything it does is decided by the order of requests and not
-by time: with tools that answer at once, equal runs batch equally (law 11).
+A step is one forward pass, for requests that speak and requests that read their prompts together. Between two steps the engine
+yields to the event loop, so requests join and leave while others go on. The order of requests decides everything, and time
+nothing: with tools that answer at once, equal runs batch equally (law 11).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from trivium.engine.cache import WORTH, Cache
+from trivium.engine.cache import LEAST_SHARED, Cache
 from trivium.engine.drafts import Drafts
 from trivium.engine.graphs import Graphs
 from trivium.engine.request import Request
@@ -26,19 +26,20 @@ from trivium.nn import Network
 from trivium.policy import Renderer, Reply, View
 from trivium.trace import Sampling
 
-_TOKENS = 1024  # read in one forward pass: what fits the caches of a small machine
-_ROWS = 256  # whose logits over the vocabulary are in memory at once
+_TOKENS = 1024  # tokens of prompts that one forward pass reads: what fits the caches of a small machine
+_ROWS = 256  # tokens whose logits over the vocabulary are in memory at once
 _GUESSES = 7  # tokens of a reply that one pass checks beyond the one it computes
-_KEPT = 31 << 20  # bytes: nearly the largest block (32 MiB) from whose size glibc's malloc learns
+_BLOCK = 31 << 20  # bytes: nearly the largest block (32 MiB) from whose size glibc's malloc learns
 
 
 class Engine:
     """A Policy with weights of its own.
 
-    `model` is a model folder (or name), or a Network to speak with; `slots` how many requests run at once, `context` how
-    long one may grow, `memory` how many tokens of keys and values are kept (default: slots x context). `version` numbers
-    the weights; `load` replaces them, from any thread. Whoever finds no slot or no memory waits for its turn. It speaks in one
-    event loop at a time.
+    `model` is a model folder (or name), or a Network to speak with. `slots` says how many requests run at once, `context` how
+    many tokens one may have, `memory` how many tokens of keys and values are kept (default: slots x context). `version`
+    numbers the weights, and `load` replaces them, from any thread. A request without a free slot or memory waits for its
+    turn. The engine speaks in one event loop at a time. Raises InputError for sizes that do not fit and a network without a
+    tokenizer, Unsupported for a device other than a CPU and CUDA.
     """
 
     def __init__(
@@ -56,9 +57,7 @@ class Engine:
         weight = self.network.head.weight
         if weight.device.type not in ("cpu", "cuda"):
             raise Unsupported(f"this engine has no attention kernel for {weight.device}; it runs on a CPU or a CUDA device")
-        if renderer is None and isinstance(model, Network) and model.folder is None:
-            raise InputError("this network was made and not loaded, and has no tokenizer: give Engine a renderer")
-        self.renderer = renderer or Renderer.load(self.network.folder if isinstance(model, Network) else model)
+        self.renderer = renderer or _renderer(model)
         self.name, self.version = name, version
         limit = getattr(self.network.config, "max_position_embeddings", context)
         if not 0 < context <= limit:
@@ -70,17 +69,17 @@ class Engine:
         self.slots = slots
         self.cache = Cache(self.network.config, slots, context, weight.dtype, memory, weight.device)
         self._graphs = Graphs(self.network, self.cache) if weight.device.type == "cuda" else None
-        torch.empty(_KEPT, dtype=torch.uint8)  # freed at once: from then on malloc keeps what a pass frees for the next one
+        torch.empty(_BLOCK, dtype=torch.uint8)  # freed at once: from then on malloc keeps what a pass frees for the next one
         self._waiting: list[Request] = []
         self._running: list[Request] = []
         self._driver: asyncio.Task | None = None
-        self._between = threading.RLock()  # steps: what is loaded from another thread waits for their end
+        self._lock = threading.RLock()  # held during a step: `load` from another thread waits for its end
         self._loads = self.network.loads
         self.drafts = Drafts()
 
     async def speak(self, view: View, sampling: Sampling) -> Reply:
-        """One reply. Raises PolicyError when the view and its reply do not fit the engine's context, it cannot be read, or the
-        engine broke; InputError while it speaks in another event loop."""
+        """One reply. Raises PolicyError when the view and its reply do not fit the engine's context, when the view holds no
+        tokens of the vocabulary, and when the engine broke; InputError while it speaks in another event loop."""
         vocabulary = self.network.config.vocab_size
         if not len(view.tokens) or min(view.tokens) < 0 or max(view.tokens) >= vocabulary:
             raise PolicyError(f"a view is tokens from 0 to {vocabulary - 1}, and at least one")
@@ -95,32 +94,32 @@ class Engine:
         self._waiting.append(request)
         if self._driver is None or self._driver.done():
             self._driver = loop.create_task(self._drive())
-        await request.done
+        await request.reply
         return Reply(request.tokens[request.prompt :], request.logprobs, request.versions, request.kept)
 
     @property
     def context(self) -> int:
-        """Tokens that a view and its reply may take."""
+        """How many tokens a view and its reply may take."""
         return self.cache.context
 
     def load(self, state: dict[str, torch.Tensor], version: int) -> None:
-        """Take over new weights between two steps. Requests under way go on under them, their past computed anew."""
-        with self._between:
+        """Take over new weights between two steps. Running requests go on under them, and their past is computed anew."""
+        with self._lock:
             self.network.load_state(state)
             self.version, self._loads = version, self.network.loads
             self.clear()
 
     def clear(self) -> None:
-        """Forget all keys and values: what comes next begins as in a new engine. Requests under way queue again, first."""
-        with self._between:
+        """Forget all keys and values: what comes next begins as in a new engine. Running requests queue again, first."""
+        with self._lock:
             for request in self._running:
-                request.lease = None
+                request.grant = None
             self._waiting[:0], self._running = self._running, []
             self.cache.clear()
             self.drafts.clear()
 
     def digest(self) -> str:
-        """Of the tensors that this engine really holds (law 10)."""
+        """The digest of the tensors that this engine really holds (law 10)."""
         return self.network.digest()
 
     @torch.inference_mode()
@@ -128,12 +127,14 @@ class Engine:
         """Logprobs float32 [len - 1] of each token of a probe given those before it, as this engine computes them."""
         run = torch.tensor(list(tokens), device=self.cache.device)
         scratch = Cache(self.network.config, 1, len(tokens), self.cache.dtype, device=self.cache.device)
-        view = Contexts(scratch, [scratch.lease(list(tokens), 0)], [list(tokens)])
+        lease = scratch.lease(list(tokens), 0)
+        assert lease is not None, "an empty cache of that size has room"
+        view = Contexts(scratch, [lease], [list(tokens)])
         hidden = self.network.hidden(run, view.positions, view)
         return self.network.logprobs(hidden[:-1], run[1:])[0]
 
     def _leave(self, loop: asyncio.AbstractEventLoop) -> None:
-        """What is under way in another event loop: nobody's, where that was closed, else there can be no second one."""
+        """Leave another event loop, and the requests that it had, if it is closed. InputError if it goes on."""
         driver = self._driver
         if driver is None or driver.done() or driver.get_loop() is loop:
             return
@@ -145,7 +146,7 @@ class Engine:
     async def _drive(self) -> None:
         while self._waiting or self._running:
             try:
-                with self._between:
+                with self._lock:
                     self._step()
             except BaseException as error:  # Ctrl-C too: a step that ends half-way leaves pages that hold nothing
                 self._break(error)
@@ -154,46 +155,49 @@ class Engine:
                 await asyncio.sleep(0)
             except asyncio.CancelledError as error:  # by somebody who ends all tasks of a loop: those who wait end as well
                 for request in [*self._waiting, *self._running]:
-                    request.done.cancel()
+                    request.reply.cancel()
                 self._break(error)
                 raise
 
     def _break(self, error: BaseException) -> None:
-        """Nobody waits for ever, and what comes next begins as in a new engine."""
+        """Fail all requests, so that nobody waits for ever. What comes next begins as in a new engine."""
         for request in [*self._waiting, *self._running]:
-            if not request.done.done():
-                request.done.set_exception(PolicyError(f"the engine broke: {type(error).__name__}: {error}"))
+            if not request.reply.done():
+                request.reply.set_exception(PolicyError(f"the engine broke: {type(error).__name__}: {error}"))
         self._waiting, self._running = [], []
         self.clear()
 
     @torch.inference_mode()
     def _step(self) -> None:
-        """Admit who waits; compute one pass of what is lacking and guessed to follow; draw for all who then lack nothing."""
+        """Admit requests; compute one pass of what they lack and of guesses; draw for all that then lack nothing."""
         if self.network.loads != self._loads:
             raise LawError("the network was loaded by somebody else than its engine, who knows no version of it: load it twice")
         self._drop_cancelled()
         self._admit()
-        speak = [request for request in self._running if request.lacks == 1]
-        read, parts = self._readers()
-        if speak or read:
-            said = [[request.tokens[-1], *self._guesses(request)] for request in speak]
-            self._forward([*speak, *read], [*said, *parts], len(speak))
+        speakers = [request for request in self._running if request.lacks == 1]
+        readers, parts = self._readers()
+        if speakers or readers:
+            runs = [[request.tokens[-1], *self._guesses(request)] for request in speakers]
+            self._forward([*speakers, *readers], [*runs, *parts], len(speakers))
 
     def _guesses(self, request: Request) -> list[int]:
-        return self.drafts.guess(request.tokens, min(_GUESSES, request.grow - 1, request.lease.room - 1))
+        return self.drafts.guess(request.tokens, min(_GUESSES, request.rest - 1, request.lease.room - 1))
 
     def _admit(self) -> None:
-        """Those who wait, in their order, as long as slots and pages last. Who shares more with another that is still
-        reading than with the cache lets it go first: a group's prompt is computed once."""
+        """Admit requests that wait, in their order, as long as slots and pages last.
+
+        One that shares more with a request that is still reading than with the cache waits for it: so a group's prompt is
+        computed once.
+        """
         reading = [request for request in self._running if request.lacks > 1]
         for request in list(self._waiting):
             if self.cache.leased.all():
                 return
-            enough = self.cache.held(request.tokens) + WORTH if reading else 0
+            enough = self.cache.prefix(request.tokens) + LEAST_SHARED if reading else 0
             if any(request.follows(other, enough) for other in reading):
                 continue
-            request.lease = self.cache.lease(request.tokens, request.grow)
-            if request.lease is None:
+            request.grant = self.cache.lease(request.tokens, request.rest)
+            if request.grant is None:
                 return
             self._waiting.remove(request)
             self._running.append(request)
@@ -201,8 +205,10 @@ class Engine:
                 reading.append(request)
 
     def _readers(self) -> tuple[list[Request], list[list[int]]]:
-        """Requests that lack more than a token, first come first served, and what of it this pass computes: of the last one
-        too as much as fits a pass, for what is cut in two reads its past twice."""
+        """Requests that lack more than a token, first come first served, and the part of each that this pass computes.
+
+        The last one too gets as much as fits a whole pass: a part that is cut in two reads its past twice.
+        """
         room, readers, parts = _TOKENS, [], []
         for request in self._running:
             if request.lacks > 1 and room > 0:
@@ -226,22 +232,22 @@ class Engine:
             self._draw(turns, hidden)
 
     def _draw(self, turns: list[tuple[Request, list[int]]], hidden: torch.Tensor) -> None:
-        """A token for each request and another for each guess that came true; hidden [requests and guesses, width]."""
-        draws = [draw for request, guesses in turns for draw in request.draws[request.drawn :][: len(guesses) + 1]]
-        draws = torch.tensor(draws, dtype=torch.float64, device=self.cache.device)
+        """Draw a token for each request and another for each guess that came true; hidden [requests and guesses, width]."""
+        numbers = [draw for request, guesses in turns for draw in request.draws[request.length :][: len(guesses) + 1]]
+        draws = torch.tensor(numbers, dtype=torch.float64, device=self.cache.device)
         samplings = [request.sampling for request, guesses in turns for _ in range(len(guesses) + 1)]
         parts = [slice(at, at + _ROWS) for at in range(0, len(samplings), _ROWS)]
-        found = [sample(self.network.logits(hidden[part]), samplings[part], draws[part]) for part in parts]
-        drawn = zip(*(torch.cat(x).tolist() for x in zip(*found, strict=True)), strict=True)
+        samples = [sample(self.network.logits(hidden[part]), samplings[part], draws[part]) for part in parts]
+        rows = zip(*(torch.cat(x).tolist() for x in zip(*samples, strict=True)), strict=True)
         for request, guesses in turns:
             wrong = len(guesses)
-            for guess, (token, logprob, kept) in zip([*guesses, None], list(islice(drawn, wrong + 1)), strict=True):
-                request.hear(token, logprob, kept, self.version)
-                self.drafts.hear(request.tokens)
+            for guess, (token, logprob, kept) in zip([*guesses, None], list(islice(rows, wrong + 1)), strict=True):
+                request.append(token, logprob, kept, self.version)
+                self.drafts.record(request.tokens)
                 if token != guess or request.ended(self.renderer.stop_tokens):
                     break
                 wrong -= 1
-                self.drafts.right += 1
+                self.drafts.hits += 1
             self.cache.retract(request.lease, wrong)
             if request.ended(self.renderer.stop_tokens):
                 self._finish(request)
@@ -249,10 +255,18 @@ class Engine:
     def _finish(self, request: Request) -> None:
         self.cache.release(request.lease)
         self._running.remove(request)
-        if not request.done.done():
-            request.done.set_result(None)
+        if not request.reply.done():
+            request.reply.set_result(None)
 
     def _drop_cancelled(self) -> None:
-        self._waiting = [request for request in self._waiting if not request.done.cancelled()]
-        for request in [request for request in self._running if request.done.cancelled()]:
+        self._waiting = [request for request in self._waiting if not request.reply.cancelled()]
+        for request in [request for request in self._running if request.reply.cancelled()]:
             self._finish(request)
+
+
+def _renderer(model: str | Path | Network) -> Renderer:
+    """The renderer of a model's own tokenizer."""
+    folder = model.folder if isinstance(model, Network) else model
+    if folder is None:
+        raise InputError("this network was made and not loaded, and has no tokenizer: give Engine a renderer")
+    return Renderer.load(folder)

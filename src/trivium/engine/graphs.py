@@ -1,10 +1,10 @@
-"""Decoding steps as CUDA graphs: where everyone speaks, a pass is hundreds of small kernels, and launching them takes longer
-than they do. A graph launches them as one.
+"""Decoding steps as CUDA graphs. In a step of speakers alone a pass is hundreds of small kernels, and launching them takes
+longer than running them. A graph launches them as one.
 
-What a graph reads stands at fixed addresses: before each step its tokens, their positions, where their keys and values go
-and the tables of the block mask are copied there. There is a graph for each power of two of tokens, recorded when first
-wanted; a step with fewer says its last token again. Weights and pages are changed in place, so a graph outlives a `load`.
-Tests record and play the same passes with a tape; on an H200 graphs said what passes say (tests/engine/test_graphs.py).
+A graph reads from fixed addresses. Before each step its tokens, their positions, the places of their keys and values and the
+tables of the block mask are copied there. There is a graph for each power of two of tokens, recorded when it is first needed.
+A step with fewer tokens repeats its last one. Weights and pages are changed in place, so a graph outlives a `load`. Tests
+record and play the same passes with a tape; on an H200 graphs gave what passes give (tests/engine/test_graphs.py).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Play = Callable[[], None]
 
 
 def cuda_graph(run: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Play]:
-    """`run` as a CUDA graph: what it gives, at the address where each `replay` leaves it (pytorch.org, CUDA semantics,
-    section "CUDA Graphs"). It runs twice before, on the stream that records it: kernels are compiled and handles made."""
+    """`run` as a CUDA graph: its result, at the address where each replay leaves it, and the replay (pytorch.org, CUDA
+    semantics, section "CUDA Graphs"). `run` runs twice before, on the stream that records it, so that kernels are compiled."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -37,14 +37,14 @@ def cuda_graph(run: Callable[[], torch.Tensor]) -> tuple[torch.Tensor, Play]:
 
 
 class Graphs:
-    """`Network.hidden` for steps in which everyone speaks, of one network and one cache."""
+    """`Network.hidden` for steps in which every request speaks, of one network and one cache."""
 
     def __init__(self, network: Network, cache: Cache, record: Callable[..., tuple[torch.Tensor, Play]] = cuda_graph) -> None:
         self._network, self._cache, self._record = network, cache, record
         self._steps: dict[int, Step] = {}
 
     def hidden(self, tokens: torch.Tensor, view: Contexts) -> torch.Tensor:
-        """tokens int64 [N], each of a speaker or guessed to follow -> [N, d]."""
+        """tokens int64 [N], each a speaker's or a guess -> hidden states [N, d]."""
         width = 1 << (len(tokens) - 1).bit_length()
         if width not in self._steps:
             self._steps[width] = Step(self._network, self._cache, _repeated(width, tokens, view), self._record)
@@ -55,15 +55,17 @@ class Step:
     """A graph of one pass, and its view of what stands at its addresses: tokens, positions, pages and places int64 [W], and
     the tables of W queries."""
 
-    def __init__(self, network: Network, cache: Cache, inputs: list[torch.Tensor], record) -> None:
+    def __init__(
+        self, network: Network, cache: Cache, inputs: list[torch.Tensor], record: Callable[..., tuple[torch.Tensor, Play]]
+    ) -> None:
         self._inputs, self._cache = [each.clone() for each in inputs], cache
         tokens, positions, self._pages, self._places, *tables = self._inputs
         self._speakers = Speakers.over(Tables(*tables))
         self._out, self._play = record(lambda: network.hidden(tokens, positions, self))
 
     def __call__(self, inputs: list[torch.Tensor]) -> torch.Tensor:
-        for held, new in zip(self._inputs, inputs, strict=True):
-            held.copy_(new)
+        for address, new in zip(self._inputs, inputs, strict=True):
+            address.copy_(new)
         self._play()
         return self._out
 
@@ -73,7 +75,8 @@ class Step:
 
 
 def _repeated(width: int, tokens: torch.Tensor, view: Contexts) -> list[torch.Tensor]:
-    """What a step reads, its last token again and again up to `width`: who writes the same to the same place does no harm."""
+    """What a step reads, its last token repeated up to `width`: writing the same to the same place does no harm."""
+    assert view.speakers is not None, "a step of speakers alone"
     inputs = [tokens, view.positions, view.pages, view.places, *view.speakers.tables]
     at = torch.arange(width, device=tokens.device).clamp(max=len(tokens) - 1)
     return [each.index_select(0, at) for each in inputs]

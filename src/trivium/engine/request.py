@@ -1,8 +1,9 @@
-"""One request's life in the engine: what to go on from, how to draw, and what was drawn so far."""
+"""One request in the engine: the tokens to go on from, how to draw the next ones, and what was drawn so far."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,33 +15,45 @@ from trivium.trace import Sampling
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """`tokens` grow as they are drawn. `draws` float64 [max_tokens] is the request's whole random stream, known at birth, so
-    that what it samples does not depend on who shares its batch (law 11)."""
+    """`tokens` are the `prompt` first tokens of its view and what was drawn since.
+
+    `draws` float64 [max_tokens] is the request's whole random stream, known from the beginning, so that what it samples does
+    not depend on who shares its batch (law 11). `reply` is awaited by whoever asked. `grant` is its lease while it runs.
+    """
 
     tokens: list[int]
     prompt: int
     sampling: Sampling
     draws: np.ndarray
-    done: asyncio.Future
-    lease: Lease | None = None
+    reply: asyncio.Future
+    grant: Lease | None = None
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
     kept: list[float] = field(default_factory=list)
 
     @classmethod
-    def make(cls, tokens, sampling: Sampling, stream: tuple[int | str, ...], done: asyncio.Future) -> Request:
+    def make(
+        cls, tokens: Sequence[int], sampling: Sampling, stream: tuple[int | str, ...], reply: asyncio.Future
+    ) -> Request:
         key = int.from_bytes(blake3(repr(stream).encode()).digest(length=16), "little")
         draws = np.random.Generator(np.random.Philox(key=key)).random(sampling.max_tokens)
-        return cls(list(tokens), len(tokens), sampling, draws, done)
+        return cls(list(tokens), len(tokens), sampling, draws, reply)
 
     @property
-    def drawn(self) -> int:
+    def lease(self) -> Lease:
+        """The lease of a request that runs."""
+        assert self.grant is not None, "a request that waits has no lease"
+        return self.grant
+
+    @property
+    def length(self) -> int:
+        """Tokens of its reply so far."""
         return len(self.tokens) - self.prompt
 
     @property
-    def grow(self) -> int:
+    def rest(self) -> int:
         """Tokens that it may still draw."""
-        return self.sampling.max_tokens - self.drawn
+        return self.sampling.max_tokens - self.length
 
     @property
     def lacks(self) -> int:
@@ -49,16 +62,16 @@ class Request:
 
     def follows(self, other: Request, length: int) -> bool:
         """Whether more than the first `length` tokens of both are the same."""
-        mine, its = self.tokens, other.tokens
-        if len(mine) <= length or len(its) <= length or mine[length] != its[length]:
+        a, b = self.tokens, other.tokens
+        if len(a) <= length or len(b) <= length or a[length] != b[length]:
             return False
-        return mine[: length + 1] == its[: length + 1]
+        return a[: length + 1] == b[: length + 1]
 
-    def hear(self, token: int, logprob: float, kept: float, version: int) -> None:
+    def append(self, token: int, logprob: float, kept: float, version: int) -> None:
         self.tokens.append(token)
         self.logprobs.append(logprob)
         self.kept.append(kept)
         self.versions.append(version)
 
     def ended(self, stop_tokens: tuple[int, ...]) -> bool:
-        return self.tokens[-1] in stop_tokens or self.drawn == self.sampling.max_tokens
+        return self.tokens[-1] in stop_tokens or self.length == self.sampling.max_tokens

@@ -12,27 +12,28 @@ _BLOCK = 64  # tokens of the vocabulary whose mass is summed first; only the blo
 def sample(
     logits: torch.Tensor, samplings: list[Sampling], draws: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Tokens int64 [B], their logprobs float32 [B], and the probability mass kept by truncation float32 [B].
+    """Draw tokens int64 [B]; return them, their logprobs float32 [B], and the probability mass kept by truncation float32 [B].
 
-    logits float32 [B, V]; draws float64 [B] in [0, 1). The logprob is that of the whole distribution at the sampling
-    temperature, whatever truncation left of it (law 4); greedy (temperature 0) records it at temperature 1.
+    logits float32 [B, V], draws float64 [B] in [0, 1). The logprob is that of the whole distribution at the sampling
+    temperature, whatever truncation left of it (law 4). Greedy sampling (temperature 0) records it at temperature 1.
     """
-    warm = [s.temperature or 1.0 for s in samplings]
-    scaled = logits if all(t == 1.0 for t in warm) else logits / torch.tensor(warm, device=logits.device)[:, None]
+    temperatures = [s.temperature or 1.0 for s in samplings]
+    plain = all(t == 1.0 for t in temperatures)
+    scaled = logits if plain else logits / torch.tensor(temperatures, device=logits.device)[:, None]
     top = scaled.amax(-1, keepdim=True)
     mass = (scaled - top).exp_()
     sums = _running(mass)
-    whole = sums[:, -1]
+    total = sums[:, -1]
     kept = torch.ones(len(samplings), device=logits.device)
     if cut := [row for row, s in enumerate(samplings) if s.top_k or s.top_p < 1]:
         for row in cut:
             mass[row] = _truncate(mass[row], samplings[row])
         sums = _running(mass)
-        kept[cut] = (sums[:, -1] / whole).float()[cut]
+        kept[cut] = (sums[:, -1] / total).float()[cut]
     tokens = _invert(mass, sums, draws)
     if greedy := [row for row, s in enumerate(samplings) if s.temperature == 0]:
         tokens[greedy] = logits[greedy].argmax(-1)
-    logprobs = (scaled.gather(1, tokens[:, None]) - top)[:, 0] - whole.log()
+    logprobs = (scaled.gather(1, tokens[:, None]) - top)[:, 0] - total.log()
     return tokens, logprobs.float(), kept
 
 
@@ -43,29 +44,29 @@ def _blocks(mass: torch.Tensor) -> torch.Tensor:
 
 
 def _running(mass: torch.Tensor) -> torch.Tensor:
-    """The mass of the first blocks, up to each: float64 [B, n], the last one all of it."""
+    """The running sums of mass over blocks, float64 [B, n]: the last one is all of it."""
     return _blocks(mass).sum(-1).double().cumsum(-1)
 
 
 def _invert(mass: torch.Tensor, sums: torch.Tensor, draws: torch.Tensor) -> torch.Tensor:
     """The token at which the running sum of mass [B, V] passes its share `draws` of all of it; int64 [B]."""
     rows = torch.arange(len(mass), device=mass.device)
-    wanted = draws * sums[:, -1]
-    block = _passes(sums, wanted)
+    target = draws * sums[:, -1]
+    block = _passes(sums, target)
     before = torch.where(block > 0, sums[rows, block - 1], 0.0)
     inside = _blocks(mass)[rows, block].double().cumsum(-1)
-    return block * _BLOCK + _passes(inside, wanted - before)
+    return block * _BLOCK + _passes(inside, target - before)
 
 
-def _passes(sums: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-    """The first place where ascending sums [B, n] exceed `wanted` [B]; where rounding left it a hair behind the end, the
-    last place with any mass."""
+def _passes(sums: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    """The first place where ascending sums [B, n] exceed `target` [B]. Where rounding left that a hair behind the end, it is
+    the last place with any mass."""
     end = sums[:, -1]
-    return (sums <= torch.minimum(wanted, end.nextafter(torch.zeros_like(end)))[:, None]).sum(-1)
+    return (sums <= torch.minimum(target, end.nextafter(torch.zeros_like(end)))[:, None]).sum(-1)
 
 
 def _truncate(mass: torch.Tensor, sampling: Sampling) -> torch.Tensor:
-    """mass [V] with everything outside top-k and top-p set to zero; the token that crosses top_p stays."""
+    """mass [V] with everything outside top-k and top-p set to zero. The token that crosses top_p stays."""
     ordered, index = mass.sort(descending=True, stable=True)
     keep = torch.ones_like(ordered, dtype=torch.bool)
     if sampling.top_k:

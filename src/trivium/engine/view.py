@@ -1,9 +1,9 @@
 """What the tokens of one forward pass see: each its own context's pages, and of its own run what stands left of it.
 
     token      a | b b | c c c c | d d
-    context    A   B     C         D         first those who speak (a token, and what is guessed to follow), then those who read
+    context    A   B     C         D         first speakers (a token and the guesses after it), then readers
 
-One interface, two kernels: `products` in plain torch on a CPU, `flex` (torch's FlexAttention) on a CUDA device.
+There is one interface and two kernels: `products` in plain torch on a CPU, `flex` (torch's FlexAttention) on a CUDA device.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from trivium.engine.cache import Cache, Lease, Row
 
 
 class Contexts:
-    """A view (nn.View) of `leases`, each with some new tokens, the first `speakers` of them with few, in one page each;
-    all in one run [N].
+    """A view (nn.View) of `leases`, each with some new tokens, all in one run [N]. The first `speakers` of them have few new
+    tokens, in one page each.
 
-    Extends the leases by those tokens; their keys and values are written layer by layer, before anyone looks. `drawing` says
-    of each context whether a next token is drawn from it: the last layer is then computed for those alone, at the places
-    `at` int64 [M] of the run: every token of a speaker, the last of a reader.
+    It extends the leases by those tokens. Their keys and values are written layer by layer, before a layer reads them.
+    `drawing` says of each context whether a next token is drawn from it. The last layer is then computed for those alone, at
+    the places `at` int64 [M] of the run: every token of a speaker, the last one of a reader.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Contexts:
         lengths = [len(new) for new in tokens]
         starts = [lease.length for lease in leases]
         self.positions = torch.from_numpy(_ranges(starts, lengths)).to(cache.device)
-        self._spoken = sum(lengths[:speakers])
+        self._speaking = sum(lengths[:speakers])  # tokens of speakers
         pasts = [list(zip(lease.numbers, lease.counts, strict=True)) for lease in leases[speakers:]]
         where = [cache.extend(lease, new) for lease, new in zip(leases, tokens, strict=True)]
         places = (torch.tensor(list(chain.from_iterable(x))).to(cache.device) for x in zip(*where, strict=True))
@@ -54,13 +54,13 @@ class Contexts:
         self._readers = kernel.readers(cache, leases[speakers:], pasts, runs)
         self.at = None
         if drawing is not None:
-            done = [
+            last = [
                 (lease, end) for lease, end, draws in zip(leases[speakers:], ends, drawing[speakers:], strict=True) if draws
             ]
-            at = [*range(self._spoken), *(end - 1 for _, end in done)]
+            at = [*range(self._speaking), *(end - 1 for _, end in last)]
             self.at = torch.tensor(at, dtype=torch.int64).to(cache.device)
-            rows += [row for lease, _ in done for row in _rows(lease, 1)]
-            self._draw = kernel.Speakers(cache, rows) if done else self.speakers
+            rows += [row for lease, _ in last for row in _rows(lease, 1)]
+            self._draw = kernel.Speakers(cache, rows) if last else self.speakers
 
     def attend(self, layer: int, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, scaling: float) -> torch.Tensor:
         """q [1, H, N, D], k and v [1, Hkv, N, D] -> [1, N, H, D]."""
@@ -71,8 +71,8 @@ class Contexts:
                 out[self.at] = self._draw.attend(q[0][:, self.at].transpose(0, 1), keys, values, scaling)
             return out[None]
         if self.speakers:
-            spoken = q[0, :, : self._spoken].transpose(0, 1)
-            out[: self._spoken] = self.speakers.attend(spoken, keys, values, scaling)
+            queries = q[0, :, : self._speaking].transpose(0, 1)
+            out[: self._speaking] = self.speakers.attend(queries, keys, values, scaling)
         for run, reader in self._readers:
             out[run] = reader.attend(q[:, :, run], k[:, :, run], v[:, :, run], keys, values, scaling)
         return out[None]
@@ -81,7 +81,7 @@ class Contexts:
 def write(
     cache: Cache, layer: int, pages: torch.Tensor, places: torch.Tensor, k: torch.Tensor, v: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """k and v [1, Hkv, N, D] into the pages and their places, int64 [N] each -> all of the layer's keys and values."""
+    """Write k and v [1, Hkv, N, D] to the places in the pages, int64 [N] each. Returns all of the layer's keys and values."""
     keys, values = cache.keys[layer], cache.values[layer]
     keys[pages, :, places] = k[0].transpose(0, 1)
     values[pages, :, places] = v[0].transpose(0, 1)
@@ -89,15 +89,15 @@ def write(
 
 
 def _rows(lease: Lease, new: int) -> list[Row]:
-    """What each of a speaker's `new` last tokens sees: the lease's pages, of the last one what stands left of it and itself."""
+    """What each of the `new` last tokens of a lease sees: its pages, and of the last page itself and what stands before it."""
     last = lease.counts[-1]
     return [Row(lease.numbers, [*lease.counts[:-1], last - after]) for after in reversed(range(new))]
 
 
 def _ranges(starts: Sequence[int], lengths: Sequence[int]) -> np.ndarray:
     """start, start + 1, ... of each run, laid end to end: int64 [sum of lengths]."""
-    lengths = np.asarray(lengths, np.int64)
-    if not len(lengths):
+    counts = np.asarray(lengths, np.int64)
+    if not len(counts):
         return np.zeros(0, np.int64)
-    before = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    return np.arange(lengths.sum()) + np.repeat(np.asarray(starts, np.int64) - before, lengths)
+    before = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    return np.arange(counts.sum()) + np.repeat(np.asarray(starts, np.int64) - before, counts)
