@@ -66,6 +66,14 @@ def test_python_blocks_compile(page):
             compile(code, named(page), "exec", flags=0x2000)  # ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 
+def test_the_agent_that_is_shown_is_the_example():
+    """A newcomer copies it from the page."""
+    shown = next(
+        code for language, code in _FENCED.findall((ROOT / "docs" / "your-agent.md").read_text()) if language == "python"
+    )
+    assert shown == (ROOT / "examples" / "agent.py").read_text()
+
+
 def test_names_that_python_blocks_import_from_trivium_exist():
     for page in PAGES:
         for language, code in _FENCED.findall(page.read_text()):
