@@ -279,20 +279,20 @@ class Recipe:
         return {name: value for name, value in asdict(self).items() if name != "out"}
 
     @classmethod
-    def of(cls, kept: Mapping[str, Any], out: str) -> Self:
+    def of(cls, saved: Mapping[str, Any], out: str) -> Self:
         """The recipe that a run's folder keeps. InputError for another Trivium's, CorruptError for one that is none."""
-        kept = cls.upgrade(kept)
-        if unknown := sorted(kept.keys() - {each.name for each in fields(cls)}):
+        saved = cls.upgrade(saved)
+        if unknown := sorted(saved.keys() - {each.name for each in fields(cls)}):
             raise InputError(f"{out} was made by another Trivium: its recipe has a field {unknown[0]!r}")
         try:
-            return msgspec.convert({**kept, "out": out}, cls)
+            return msgspec.convert({**saved, "out": out}, cls)
         except msgspec.ValidationError as error:
             raise CorruptError(f"the recipe in {out} is none: {error}") from error
 
     @classmethod
-    def upgrade(cls, kept: Mapping[str, Any]) -> dict[str, Any]:
+    def upgrade(cls, saved: Mapping[str, Any]) -> dict[str, Any]:
         """Fields as a run keeps them, with those that it lacks because it was made before they were; default: as they are."""
-        return dict(kept)
+        return dict(saved)
 
     @classmethod
     def home(cls) -> Home:

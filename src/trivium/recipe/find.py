@@ -152,9 +152,9 @@ def class_of(run: Run) -> type[Recipe]:
 
 def _by_fields(run: Run) -> type[Recipe]:
     """Runs from before an agent was a class do not say whose they are: of the agent that has their fields."""
-    kept = run.recipe().keys()
+    names = run.recipe().keys()
     for cls in shipped().values():
-        if kept <= {field.name for field in fields(cls)}:
+        if names <= {field.name for field in fields(cls)}:
             return cls
     raise InputError(f"{run.folder} was made by another Trivium: no agent has its recipe's fields")
 

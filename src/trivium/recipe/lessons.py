@@ -48,10 +48,10 @@ class Lessons:
         """Episodes that somebody lived before, the same on every rank, scored as if they were lived now."""
         return self._scored(self.parts.log, await verdicts(self.parts.log, self.parts.recipe.scorer(0)))
 
-    def _scored(self, episodes: Sequence[Episode], found: Sequence[Verdict]) -> list[Lesson]:
+    def _scored(self, episodes: Sequence[Episode], judgements: Sequence[Verdict]) -> list[Lesson]:
         """Those that could be scored. ScorerError where none could."""
-        refuse_unscored(episodes, found, "the warm-up's")
-        pairs = zip(episodes, found, strict=True)
+        refuse_unscored(episodes, judgements, "the warm-up's")
+        pairs = zip(episodes, judgements, strict=True)
         lessons = [(episode, verdict) for episode, verdict in pairs if not isinstance(verdict, Exception)]
         if unscored := len(episodes) - len(lessons):
             self.watcher.note(f"{unscored} episodes of the warm-up could not be scored: going on without them")
@@ -88,10 +88,10 @@ class Lessons:
             episodes = [episode for episode in episodes if not silent(episode)]
         else:
             refuse_silence(episodes)
-        found = await verdicts(episodes, scorer := self.parts.recipe.scorer(0))
-        scores = [{} if isinstance(verdict, Exception) else verdict for verdict in found]
+        judgements = await verdicts(episodes, scorer := self.parts.recipe.scorer(0))
+        scores = [{} if isinstance(verdict, Exception) else verdict for verdict in judgements]
         self.store.write(episodes, opinions(episodes, scores, scorer))
-        return self._scored(episodes, found)
+        return self._scored(episodes, judgements)
 
     async def _attempt(self, task: Task, sample: int) -> Episode:
         id, teacher = _id(task, sample), self.parts.teacher
@@ -123,13 +123,13 @@ class Purse:
     def exhausted(self) -> bool:
         return self.paid is not None and self.paid.exhausted
 
-    def affords(self, made: int) -> int:
+    def affords(self, episodes: int) -> int:
         """How many episodes to begin at once: as the tokens will do for, by what those made so far have cost. Else many would
         run out of them together, none at its end. The first one goes alone."""
         if self.paid is None:
             return WAVE
         left = self.paid.max_spend - self.paid.spent
-        return max(1, min(WAVE, left * made // max(1, self.paid.spent)))
+        return max(1, min(WAVE, left * episodes // max(1, self.paid.spent)))
 
     def keep(self) -> None:
         if self.paid:

@@ -125,8 +125,8 @@ class Measured:
     def known(self, speaker: Speaker) -> Outcomes:
         """What there is of `speaker`, judged: what was measured before, and what the run measured at its own end, if that
         covers all tasks asked for."""
-        kept = speaker.stage in ("expert", "base") or Path(self._folder(speaker.stage)).is_dir()
-        before = self._read("compare.db", self.prefix(speaker)) if kept else {}
+        readable = speaker.stage in ("expert", "base") or Path(self._folder(speaker.stage)).is_dir()
+        before = self._read("compare.db", self.prefix(speaker)) if readable else {}
         if speaker.variant or speaker.stage == "expert":  # runs of before had the script call tools it lacked
             return before
         own = self._read("episodes.db", f"eval/{speaker.name}/", self._opens(speaker))
@@ -157,11 +157,11 @@ class Measured:
 
     def judged(self, episodes: Sequence[Episode]) -> list[Attempt]:
         """Opinions are not kept with the facts: a judge that changes judges what is there anew."""
-        found = asyncio.run(verdicts(episodes, self.bench.judge))
-        refuse_unscored(episodes, found, str(self.run.folder))
+        judgements = asyncio.run(verdicts(episodes, self.bench.judge))
+        refuse_unscored(episodes, judgements, str(self.run.folder))
         known = [
             {} if isinstance(verdict, Exception) else verdict | self.comparison.beside(episode)  # unscored: in no mean
-            for episode, verdict in zip(episodes, found, strict=True)
+            for episode, verdict in zip(episodes, judgements, strict=True)
         ]
         return [Attempt(each, self.comparison.outcome(episode)) for each, episode in zip(known, episodes, strict=True)]
 

@@ -99,7 +99,7 @@ def _differences(metric: str, less: Numbers) -> tuple[str, ...]:
 
 def _training(recipe: Numbers) -> Table:
     columns = ("first", "last", "mean", "most")
-    rows = [(name, *(f"{told[column]:.3g}" for column in columns)) for name, told in recipe["training"].items()]
+    rows = [(name, *(f"{summary[column]:.3g}" for column in columns)) for name, summary in recipe["training"].items()]
     note = (
         "first, last: of an eighth of RL's steps; most: of any one step of any run; clipped: share of the tokens; "
         "no_signal: share of the steps."
@@ -130,8 +130,8 @@ def difference(numbers: Sequence[float]) -> str:
     mean, low, high = numbers
     if mean != mean:
         return MISSING
-    said = f"{_figure(mean, '+')} [{_figure(low, '+')}, {_figure(high, '+')}]"
-    return said if low <= 0 <= high else f"**{said}**"
+    text = f"{_figure(mean, '+')} [{_figure(low, '+')}, {_figure(high, '+')}]"
+    return text if low <= 0 <= high else f"**{text}**"
 
 
 def ratio(numbers: Sequence[float]) -> str:
@@ -159,8 +159,8 @@ def as_json(numbers: Numbers) -> str:
 def markdown(numbers: Numbers, more: More) -> str:
     """All tables as a page, with what made them at its head."""
     lines = ["# How the claim was made", "", f"    {numbers['command']}", ""]
-    said = ", ".join(f"{name} {value}" for name, value in numbers["versions"].items())
-    lines += [f"Commit {_short(numbers['commit'])}; {said}. Suite: {numbers['suite']}.", ""]
+    text = ", ".join(f"{name} {value}" for name, value in numbers["versions"].items())
+    lines += [f"Commit {_short(numbers['commit'])}; {text}. Suite: {numbers['suite']}.", ""]
     for table in tables(numbers, more):
         rule = ["---", *["---:"] * (len(table.header) - 1)]
         lines += [f"## {table.title}", "", table.note, "", *map(_line, (table.header, rule, *table.rows)), ""]
@@ -185,8 +185,8 @@ def show(numbers: Numbers, more: More, console: Console) -> None:
         for name in table.header[1:]:
             shown.add_column(Text(_stacked(name.replace("_", "\n"))), justify="right", no_wrap=True)
         for name, *cells in table.rows:
-            said = (Text(_stacked(cell.strip("*")), "bold" if cell.startswith("**") else "") for cell in cells)
-            shown.add_row(Text(name.replace("_", " ")), *said)
+            text = (Text(_stacked(cell.strip("*")), "bold" if cell.startswith("**") else "") for cell in cells)
+            shown.add_row(Text(name.replace("_", " ")), *text)
         console.print(shown)
         console.print()
 

@@ -37,12 +37,12 @@ class Silent:
 
 def embedding(watcher: Watcher) -> Callable[[int, int], None]:
     """A stage for vectors that are made for the first time: told how many of how many there are."""
-    made = 0
+    before = 0
 
-    def told(done: int, total: int) -> None:
-        nonlocal made
-        watcher.stage("embed", total, made)
-        watcher.advance(done - made)
-        made = done
+    def tell(done: int, total: int) -> None:
+        nonlocal before
+        watcher.stage("embed", total, before)
+        watcher.advance(done - before)
+        before = done
 
-    return told
+    return tell

@@ -34,22 +34,22 @@ def answer(run: str, question: str, corpus: str, greedy: bool = True, rollouts: 
     with Live() as watch:
         harness = recipe.harness_on(open_corpus(corpus, room, embedding(watch)))
     engine = Engine(folder.model(), renderer=parts.renderer, slots=rollouts, context=room.budget)
-    said: asyncio.Queue[str | None] = asyncio.Queue()
+    lines: asyncio.Queue[str | None] = asyncio.Queue()
 
     async def attempt(sample: int) -> Episode:
         mark = f"{sample + 1} " if rollouts > 1 else ""
-        return await _attempt(harness, engine, question, sampling, sample, lambda line: said.put_nowait(mark + line))
+        return await _attempt(harness, engine, question, sampling, sample, lambda line: lines.put_nowait(mark + line))
 
     async def attempts() -> list[Episode]:
         try:
             return list(await asyncio.gather(*(attempt(sample) for sample in range(rollouts))))
         finally:
-            said.put_nowait(None)
+            lines.put_nowait(None)
 
     with asyncio.Runner() as runner:  # which cancels what is under way when its reader leaves
         loop = runner.get_loop()
         running = loop.create_task(attempts())
-        while (line := loop.run_until_complete(said.get())) is not None:
+        while (line := loop.run_until_complete(lines.get())) is not None:
             yield line
         yield from _found(loop.run_until_complete(running))
 
@@ -70,8 +70,8 @@ async def _attempt(
 
 def _told(call: Call) -> str:
     """One call and what came of it."""
-    asked = ", ".join(clean(str(value)) for value in call.arguments.values())
-    lines = [f"→ {clean(call.name) or 'an unreadable call'}({asked})"]
+    arguments = ", ".join(clean(str(value)) for value in call.arguments.values())
+    lines = [f"→ {clean(call.name) or 'an unreadable call'}({arguments})"]
     lines += [f"    error: {clean(call.error)}"] if call.error else [f"    {clean(piece.text)}" for piece in call.pieces]
     return "\n".join(lines)
 
@@ -99,10 +99,10 @@ def _effort(episode: Episode) -> str:
 
 def _quotes(episodes: Sequence[Episode]) -> dict[str, str]:
     """Each returned document's passage that was cited first."""
-    found: dict[str, str] = {}
+    quotes: dict[str, str] = {}
     for episode in episodes:
         known = documents(episode.agent, episode.task)
         shown = {piece.ref: piece.shown for piece in episode.agent.passages}
         for ref in (ref for ref in cited(episode.agent) if ref in known):
-            found.setdefault(known[ref], shown[ref])
-    return found
+            quotes.setdefault(known[ref], shown[ref])
+    return quotes

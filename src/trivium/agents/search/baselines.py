@@ -59,33 +59,33 @@ def _second(corpus: Corpus, task: Task, rows: Sequence[int]) -> str:
 
 
 def _documents(corpus: Corpus, task: Task, rows: Sequence[int]) -> list[Ranked]:
-    found: dict[str, Ranked] = {}
+    ranking: dict[str, Ranked] = {}
     for row in rows:
         chunk = corpus.index.chunk(row)
-        found.setdefault(chunk.doc_id, Ranked(chunk.doc_id, states(chunk.line, task)))
-    return list(found.values())
+        ranking.setdefault(chunk.doc_id, Ranked(chunk.doc_id, states(chunk.line, task)))
+    return list(ranking.values())
 
 
 def returned(episode: Episode) -> list[Ranked]:
     """What an episode's answer returned, as a ranking; a document by all its passages that are cited."""
     known = documents(episode.agent, episode.task)
-    said = {piece.ref for piece in episode.agent.passages if shows(piece, episode.task)}
-    found: dict[str, bool] = {}
+    stating = {piece.ref for piece in episode.agent.passages if shows(piece, episode.task)}
+    ranking: dict[str, bool] = {}
     for ref in (ref for ref in cited(episode.agent) if ref in known):
-        found[known[ref]] = found.get(known[ref], False) or ref in said
-    return [Ranked(doc, stated) for doc, stated in found.items()]
+        ranking[known[ref]] = ranking.get(known[ref], False) or ref in stating
+    return [Ranked(doc, stated) for doc, stated in ranking.items()]
 
 
 def fused(rankings: Sequence[Sequence[Ranked]]) -> list[Ranked]:
     """Rankings of several rollouts as one of all that they hold; a document states what it stated in any of them."""
-    stated = {found.doc for ranking in rankings for found in ranking if found.states}
-    return [Ranked(doc, doc in stated) for doc in fuse([[found.doc for found in ranking] for ranking in rankings])]
+    stated = {each.doc for ranking in rankings for each in ranking if each.states}
+    return [Ranked(doc, doc in stated) for doc in fuse([[each.doc for each in ranking] for ranking in rankings])]
 
 
 def judged(task: Task, ranking: Sequence[Ranked]) -> dict[str, float]:
     """The measures of a ranking, under the names that an episode's have (`reward.measures`)."""
-    gold, docs = task.truth["gold"], [found.doc for found in ranking]
+    gold, docs = task.truth["gold"], [each.doc for each in ranking]
     return {
         **of_ranking(docs, gold),
-        "answer_found": float(answers(task, docs, any(found.states for found in ranking))),
+        "answer_found": float(answers(task, docs, any(each.states for each in ranking))),
     }

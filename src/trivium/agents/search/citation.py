@@ -38,20 +38,20 @@ def counts_as(source: str, task: Task) -> str:
 def cited(thread: Thread) -> list[str]:
     """The handles in a thread's answer, best first, those that were never shown included. An answer ends where it repeats
     itself: a loop of handles would else go on for nothing until it names one more document (docs/log.md)."""
-    found: dict[str, None] = {}
+    handles: dict[str, None] = {}
     for handle in _HANDLE.findall(thread.answer):
-        if handle in found:
+        if handle in handles:
             break
-        found[handle] = None
-    return list(found)
+        handles[handle] = None
+    return list(handles)
 
 
 def repetition(answer: str) -> int | None:
     """The letters of an answer before the first handle that it says again; None where it says none again. For
     `Harness(ending=)`: loops of handles, heard to their end, taught policies not to say a fourth one (docs/log.md)."""
-    said = set()
-    for found in _HANDLE.finditer(answer):
-        if found[0] in said:
-            return len(answer[: found.start()].rstrip())
-        said.add(found[0])
+    before = set()
+    for handle in _HANDLE.finditer(answer):
+        if handle[0] in before:
+            return len(answer[: handle.start()].rstrip())
+        before.add(handle[0])
     return None

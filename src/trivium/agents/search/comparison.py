@@ -264,16 +264,18 @@ def _plain(run: Measured, progress: Callable[[int], None]) -> dict[str, dict[str
     corpora = bench.corpora()
     key = hashlib.blake2b(json.dumps(sorted(c.digest for c in corpora.values())).encode(), digest_size=6).hexdigest()
     path = run.run.folder / f"compare-plain-{key}.json"
-    kept = read_json(path) if path.is_file() else {}
+    rankings_by_task = read_json(path) if path.is_file() else {}
     names = {task.id: name_of(task) for task in bench.tasks}
-    new = [task for task in bench.tasks if tuple(kept.get(names[task.id], ())) != SEARCHES]
+    new = [task for task in bench.tasks if tuple(rankings_by_task.get(names[task.id], ())) != SEARCHES]
     for task in new:
         rankings = plain_rankings(bench.corpus_of(task), task)
-        kept[names[task.id]] = {name: [[f.doc, f.states] for f in ranking] for name, ranking in rankings.items()}
+        rankings_by_task[names[task.id]] = {name: [[f.doc, f.states] for f in ranking] for name, ranking in rankings.items()}
         progress(1)
     if new:
-        write_text(path, json.dumps(kept))
-    return {id: {name: [Ranked(*each) for each in row] for name, row in kept[key].items()} for id, key in names.items()}
+        write_text(path, json.dumps(rankings_by_task))
+    return {
+        id: {name: [Ranked(*each) for each in row] for name, row in rankings_by_task[key].items()} for id, key in names.items()
+    }
 
 
 def rollouts(tasks: Sequence[Task], speaker: Speaker, known: Outcomes) -> dict[str, Result]:

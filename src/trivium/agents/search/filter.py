@@ -39,11 +39,11 @@ def keep(episodes: Iterable[Record], seed: int = 0) -> list[Record]:
     sound = [e for e in episodes if not e.malformed and e.trajectory_recall - e.output_recall < FAR]
     good = _best([e for e in sound if rate(e) == 1.0], seed)
     partial = {e.id for e in sound if 0 < rate(e) < 1 and _draw(e, seed) < rate(e)}
-    kept = good | partial
+    chosen = good | partial
     zero = sorted(_best([e for e in sound if rate(e) == 0.0], seed))
-    room = int(len(kept) * ZERO_SHARE / (1 - ZERO_SHARE) + 1e-9)
-    kept |= set(random.Random(f"zero {seed}").sample(zero, min(room, len(zero))))
-    return [e for e in sound if e.id in kept]
+    room = int(len(chosen) * ZERO_SHARE / (1 - ZERO_SHARE) + 1e-9)
+    chosen |= set(random.Random(f"zero {seed}").sample(zero, min(room, len(zero))))
+    return [e for e in sound if e.id in chosen]
 
 
 def rate(episode: Record) -> float:

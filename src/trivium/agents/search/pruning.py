@@ -77,8 +77,8 @@ def _streak(thread: Thread) -> int:
 def _in_view(segment: Segment) -> set[str]:
     """The chunks a policy saw when it asked for the prune that ended this segment: those before its last words. Results
     of the same turn stand behind them and cannot be meant."""
-    asked = [span for span in segment.spans if span.kind == "sampled"][-1].start
-    return {span.ref for span in segment.spans if span.kind == "chunk" and span.stop <= asked}
+    spoken_from = [span for span in segment.spans if span.kind == "sampled"][-1].start
+    return {span.ref for span in segment.spans if span.kind == "chunk" and span.stop <= spoken_from}
 
 
 def _fits(episode: Episode, ops: Sequence[Prune], window: Window) -> bool:

@@ -114,9 +114,9 @@ class Search(Recipe):
                 object.__setattr__(self, name, passages if self.corpus else world)
 
     @classmethod
-    def upgrade(cls, kept: Mapping[str, Any]) -> dict[str, Any]:
+    def upgrade(cls, saved: Mapping[str, Any]) -> dict[str, Any]:
         """`results`, `branches` and `skew` were no fields once."""
-        return {"results": 6, "branches": 0, "skew": 0.5 if kept.get("without") == "curriculum" else 0.75, **kept}
+        return {"results": 6, "branches": 0, "skew": 0.5 if saved.get("without") == "curriculum" else 0.75, **saved}
 
     def check(self) -> None:
         super().check()

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 
-def recall(found: Collection[str], gold: Collection[str]) -> float:
+def recall(retrieved: Collection[str], gold: Collection[str]) -> float:
     """Share of `gold` that was found; 1 where nothing was to be found."""
-    return len(set(found) & set(gold)) / len(set(gold)) if gold else 1.0
+    return len(set(retrieved) & set(gold)) / len(set(gold)) if gold else 1.0
 
 
-def precision(found: Collection[str], gold: Collection[str]) -> float:
+def precision(retrieved: Collection[str], gold: Collection[str]) -> float:
     """Share of what was found that is gold; 0 where nothing was found."""
-    return len(set(found) & set(gold)) / len(set(found)) if found else 0.0
+    return len(set(retrieved) & set(gold)) / len(set(retrieved)) if retrieved else 0.0
 
 
-def f_beta(found: Collection[str], gold: Collection[str], beta: float = 1.0) -> float:
+def f_beta(retrieved: Collection[str], gold: Collection[str], beta: float = 1.0) -> float:
     """(1 + b²) P R / (b² P + R): recall counts b² times as much as precision (Context-1's report: b from 4 to 2)."""
-    p, r = precision(found, gold), recall(found, gold)
+    p, r = precision(retrieved, gold), recall(retrieved, gold)
     return (1 + beta**2) * p * r / (beta**2 * p + r) if p and r else 0.0
 
 

@@ -78,7 +78,7 @@ def measures(episode: Episode, returned: list[str]) -> dict[str, float]:
     is there only where something was pruned."""
     gold, thread = episode.task.truth["gold"], episode.agent
     turns = episode.inherited + thread.turns - len(summaries(episode))
-    found = {
+    numbers = {
         **of_ranking(returned, gold),
         "format_valid": valid_turns(thread) / max(1, turns),
         "turns": float(turns),
@@ -88,17 +88,17 @@ def measures(episode: Episode, returned: list[str]) -> dict[str, float]:
         "finished": float(bool(thread.stop) and thread.stop.reason == "finished"),
     }
     dropped = [ref for op in episode.ops if isinstance(op, Prune) and op.before.thread == thread.id for ref in op.chunks]
-    found["prune_rate"] = float(bool(dropped))
+    numbers["prune_rate"] = float(bool(dropped))
     if dropped:
         known = documents(thread, episode.task)
-        found["prune_accuracy"] = sum(known[ref] not in gold for ref in dropped) / len(dropped)
-    return found
+        numbers["prune_accuracy"] = sum(known[ref] not in gold for ref in dropped) / len(dropped)
+    return numbers
 
 
 def of_ranking(docs: Sequence[str], gold: Sequence[str]) -> dict[str, float]:
     """What returned documents are worth, whoever returned them."""
-    found = {"f1": f_beta(docs, gold), "output_recall": recall(docs, gold), "precision": precision(docs, gold)}
-    return {**found, "returned": float(len(docs))}
+    numbers = {"f1": f_beta(docs, gold), "output_recall": recall(docs, gold), "precision": precision(docs, gold)}
+    return {**numbers, "returned": float(len(docs))}
 
 
 def past_soft(thread: Thread, window: Window) -> float:

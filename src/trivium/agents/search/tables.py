@@ -38,9 +38,9 @@ def _plain(recipe: Numbers, agent: str) -> Table:
     plain = recipe["plain"][agent]
     metrics = list(plain["bm25"]["scores"])
     rows = [(agent, *(mean(recipe["policies"][agent][metric]) for metric in metrics))]
-    for search, found in plain.items():
-        rows.append((NAMES[search], *(mean(found["scores"][metric]) for metric in metrics)))
-        rows.append((f"{agent} minus it", *(difference(found["agent minus"][metric]["all"]) for metric in metrics)))
+    for search, numbers in plain.items():
+        rows.append((NAMES[search], *(mean(numbers["scores"][metric]) for metric in metrics)))
+        rows.append((f"{agent} minus it", *(difference(numbers["agent minus"][metric]["all"]) for metric in metrics)))
     if "expert" in recipe["policies"]:
         rows.append(("perfect script", *(mean(recipe["policies"]["expert"][metric]) for metric in metrics)))
     note = f"Each search returns as many documents as {agent} returned on that task, and at least one."
@@ -48,16 +48,16 @@ def _plain(recipe: Numbers, agent: str) -> Table:
 
 
 def _rollouts(recipe: Numbers) -> Table:
-    found = recipe["rollouts"]
-    pairs = [(made, other) for other in ("each", "greedy") for made in ("fused", "uncut")]
+    numbers = recipe["rollouts"]
+    pairs = [(joint, other) for other in ("each", "greedy") for joint in ("fused", "uncut")]
     less = ("fused minus one", "uncut minus one", "fused minus greedy", "uncut minus greedy")
     rows = [
         (
             metric,
-            *(mean(found[name][metric]) for name in ("rl_fused", "rl_uncut", "rl_each")),
-            *(difference(found[f"rl_{a} minus rl_{b}"][metric]["all"]) for a, b in pairs),
+            *(mean(numbers[name][metric]) for name in ("rl_fused", "rl_uncut", "rl_each")),
+            *(difference(numbers[f"rl_{a} minus rl_{b}"][metric]["all"]) for a, b in pairs),
         )
-        for metric in found["rl_fused"]
+        for metric in numbers["rl_fused"]
     ]
     note = (
         "Rankings of sampled rollouts of rl fused by RRF (k = 60) and cut to their mean length, or uncut, beside the mean of "
@@ -82,7 +82,7 @@ def _hops(recipe: Numbers) -> Table:
     rows = []
     metrics = [name for name in next(iter(recipe["hops"]["rl"].values())) if name != "tasks"]
     for policy, by_hops in recipe["hops"].items():
-        for hops, found in by_hops.items():
-            rows.append((policy, hops, str(found["tasks"]), *(mean(found[metric]) for metric in metrics)))
+        for hops, numbers in by_hops.items():
+            rows.append((policy, hops, str(numbers["tasks"]), *(mean(numbers[metric]) for metric in metrics)))
     note = "The agent is not told how many hops a task has."
     return Table(title(recipe, "effort by hops"), note, ("policy", "hops", "tasks", *metrics), rows)

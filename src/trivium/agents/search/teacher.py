@@ -103,10 +103,10 @@ class _Turn:
 
     def __init__(self, teacher: Teacher, task: Task, messages: Sequence[Message], sample: int) -> None:
         self.how, self.task, self.chain = teacher.imperfection, task, task.truth["chain"]
-        said = [message for message in messages if message["role"] == "assistant"]
+        replies = [message for message in messages if message["role"] == "assistant"]
         shown = "\n".join(str(m["content"]) for m in messages if m["role"] in ("tool", "user"))
-        self.number = len(said)
-        self.tried = [_heard(asked["function"]) for message in said for asked in message.get("tool_calls") or ()]
+        self.number = len(replies)
+        self.tried = [_heard(wanted["function"]) for message in replies for wanted in message.get("tool_calls") or ()]
         self.just_pruned = bool(self.tried) and self.tried[-1].name == "prune_chunks"
         self.lines = {match["handle"]: match["text"] for match in _LINE.finditer(shown)}
         self.shown = shown.lower()
@@ -128,7 +128,7 @@ class _Turn:
         if prunable and self.used > 0.5 and not self._done() and (self.used > _HARD or self._chance(self.how.prune)):
             return call(("prune_chunks", {"keep": [f" {handle}" for handle in keep]}))
         calls = [] if self.used > _HARD or self.number >= _TURNS else self._searches()
-        return call(*(asked.spoken() for asked in calls)) if calls else say(self._answer())
+        return call(*(wanted.spoken() for wanted in calls)) if calls else say(self._answer())
 
     def _goal(self) -> list[int]:
         """The links this episode will look for: all, or all but the last where it forgets."""
@@ -210,8 +210,8 @@ def with_chain(tasks: list[Task], corpus: Corpus) -> list[Task]:
 
 
 def _chain(task: Task, corpus: Corpus) -> list[dict[str, Any]]:
-    links, asked = [_link(doc, corpus) for doc in task.truth["gold"]], task.prompt.lower()
-    return sorted(links, key=lambda link: link["subject"].lower() not in asked)  # named in the question: first
+    links, wanted = [_link(doc, corpus) for doc in task.truth["gold"]], task.prompt.lower()
+    return sorted(links, key=lambda link: link["subject"].lower() not in wanted)  # named in the question: first
 
 
 def _link(doc: str, corpus: Corpus) -> dict[str, Any]:

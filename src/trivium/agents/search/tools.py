@@ -87,8 +87,8 @@ def expanded(scene: Scene, corpus: Corpus, query: str) -> str:
     """A query with what its handles stand for. Only whole words are handles; what they stand for is not read again.
     Raises ToolError for one that is not in view, or stands for a passage of another tool."""
 
-    def quoted(found: re.Match[str]) -> str:
-        return scene.task.prompt if found[0] == "#0" else corpus.chunk(_source(scene, corpus, found[0])).line
+    def quoted(word: re.Match[str]) -> str:
+        return scene.task.prompt if word[0] == "#0" else corpus.chunk(_source(scene, corpus, word[0])).line
 
     return _QUOTE.sub(quoted, query.strip())
 
@@ -108,12 +108,12 @@ def _of_corpus(corpus: Corpus, sources: Iterable[str]) -> list[str]:
 
 def _new_documents_first(scene: Scene, corpus: Corpus, query: str) -> list[Chunk]:
     """What a query finds and nobody saw: the best passage of each new document, then the other passages."""
-    found = [hit.chunk for hit in corpus.search(query, limit=CANDIDATES, exclude=_of_corpus(corpus, scene.seen))]
+    chunks = [hit.chunk for hit in corpus.search(query, limit=CANDIDATES, exclude=_of_corpus(corpus, scene.seen))]
     seen, first = {document_of(source) for source in scene.seen}, {}
-    for chunk in found:
+    for chunk in chunks:
         if chunk.doc_id not in seen:
             first.setdefault(chunk.doc_id, chunk)
-    return [*first.values(), *(chunk for chunk in found if first.get(chunk.doc_id) is not chunk)]
+    return [*first.values(), *(chunk for chunk in chunks if first.get(chunk.doc_id) is not chunk)]
 
 
 def _fitting(scene: Scene, chunks: Iterable[Chunk]) -> list[Passage]:
