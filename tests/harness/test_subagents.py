@@ -178,3 +178,27 @@ def test_whoever_a_call_left_behind_ends_with_it(renderer, how):
     assert episode.threads[2].stop.detail == "its assignment was cancelled"
     assert [type(op) for op in episode.ops] == [Spawn, Spawn], "nobody joins who gave no answer"
     assert bool(episode.agent.calls[0].error) == (how == "gather")
+
+
+def test_whom_one_left_behind_had_assigned_something_is_on_record_too(renderer):
+    leaf = pruning(renderer, "leaf", 0.1)
+    middle = Harness([assign_task({"leaf": leaf})], Window(3000), "Help.", specs=False)
+    slow = Subagent(Scripted([call(("assign_task", {"agent": "leaf", "prompt": "go"}))], renderer, "slow"), middle)
+
+    class Late(Scripted):
+        async def speak(self, view, sampling) -> Reply:
+            await asyncio.sleep(0.15)
+            return await super().speak(view, sampling)
+
+    dead = Subagent(Late([], renderer, "dead"), CHILD)
+
+    @tool
+    async def ask_both(scene) -> str:
+        """Ask both."""
+        return ", ".join(await asyncio.gather(scene.spawn(dead, "go"), scene.spawn(slow, "go")))
+
+    harness = Harness([ask_both], Window(4000), specs=False)
+    episode = asyncio.run(harness.run(TASK, Scripted([call(("ask_both", {})), say("done")], renderer, "agent")))
+    assert [thread.policy for thread in episode.threads] == ["agent", "dead", "slow", "leaf"]
+    assert [op.child for op in episode.ops] == [thread.id for thread in episode.threads[1:]]
+    assert episode.threads[3].calls[0].name == "search_corpus" and episode.threads[3].stop.reason == "timeout"

@@ -92,9 +92,9 @@ def test_sub_agents_are_told_of_too_and_cannot_be_branched_from(renderer):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", [TurnEvent, CallEvent])
-def test_a_watch_that_breaks_ends_its_own_attempt_and_says_so(renderer, kind):
-    heard = []
+@pytest.mark.parametrize(("kind", "turns"), [(TurnEvent, 0), (CallEvent, 1)])
+def test_a_watch_that_breaks_ends_its_own_attempt_at_once_and_says_so(renderer, kind, turns):
+    heard, script = [], Scripted([call(search())] * 9, renderer, "agent")
 
     def watch(event):
         heard.append(event)
@@ -102,8 +102,9 @@ def test_a_watch_that_breaks_ends_its_own_attempt_and_says_so(renderer, kind):
             raise ZeroDivisionError("a bug of whoever watches")
 
     with pytest.raises(ZeroDivisionError, match="whoever watches"):
-        attempt(renderer, [call(search())] * 9, watch=watch)
+        asyncio.run(Harness([search_corpus], Window(4000), specs=False).run(TASK, script, watch=watch))
     assert sum(isinstance(event, kind) for event in heard) == 1, "and hears no more"
+    assert len(script.script) == 9 and script._count == turns
 
 
 def test_a_watch_that_breaks_on_a_sub_agent_is_not_taken_for_its_policys_bug(renderer):
