@@ -88,6 +88,9 @@ def test_k3_acts_where_rewards_are_equal():
     pull = [0.1 * (1 - math.exp(-1 - x)) for x in new.tolist()]
     expected = [pull[0] / 6, pull[1] / 6, pull[2] / 6, pull[3] / 2]
     assert gradient[6:].tolist() == pytest.approx(expected, abs=1e-7) and metrics["episodes"] == 2
+    gaps = [-1 - x for x in new.tolist()]
+    each = [0.1 * (math.exp(gap) - gap - 1) for gap in gaps]
+    assert metrics["loss"] == pytest.approx(sum(each[:3]) / 6 + each[3] / 2, abs=1e-7)
 
 
 def test_k1_acts_where_rewards_are_equal():
