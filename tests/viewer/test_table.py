@@ -68,7 +68,7 @@ def test_a_mean_has_half_its_interval_and_what_is_unknown_is_a_dash(summary):
 
 def test_policies_that_were_not_run_have_no_column():
     columns = cells({"sft": {"f1": 1.0}})
-    assert list(columns) == ["metric", "SFT"] and columns["SFT"][0] == "1.000"
+    assert list(columns) == ["metric", "before"] and columns["before"][0] == "1.000"
     assert "metric" in shown({}, 80)
 
 
@@ -76,3 +76,9 @@ def test_without_names_every_number_has_a_row_and_the_reward_stands_first(summar
     summary["rl"]["reward"] = 1.0
     names = [text.plain if hasattr(text, "plain") else str(text) for text in summary_table(summary).columns[0].cells]
     assert names[0] == "reward" and [name.replace(" ", "_") for name in names[1:]] == sorted(METRICS)
+
+
+def test_without_a_warm_up_rl_is_compared_with_what_was_before(summary):
+    del summary["base"]
+    header = " ".join(str(column.header).replace("\n", " ") for column in summary_table(summary).columns)
+    assert "before before greedy" in header and "RL − before" in header and "SFT" not in header

@@ -32,9 +32,7 @@ class Request:
     kept: list[float] = field(default_factory=list)
 
     @classmethod
-    def make(
-        cls, tokens: Sequence[int], sampling: Sampling, stream: tuple[int | str, ...], reply: asyncio.Future
-    ) -> Request:
+    def make(cls, tokens: Sequence[int], sampling: Sampling, stream: tuple[int | str, ...], reply: asyncio.Future) -> Request:
         key = int.from_bytes(blake3(repr(stream).encode()).digest(length=16), "little")
         draws = np.random.Generator(np.random.Philox(key=key)).random(sampling.max_tokens)
         return cls(list(tokens), len(tokens), sampling, draws, reply)

@@ -13,9 +13,7 @@ CHUNK = {"cpu": 128, "cuda": 4096}
 """How many tokens' logits exist at one time, [CHUNK x vocabulary]. On a CPU they fit its cache, which measured fastest."""
 
 
-def logprobs(
-    hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float | Tensor = 1.0
-) -> tuple[Tensor, Tensor]:
+def logprobs(hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float | Tensor = 1.0) -> tuple[Tensor, Tensor]:
     """Return log softmax(hidden @ weight.T / temperature)[target] and the entropy of that softmax, for each token.
 
     hidden [N, d], weight [vocabulary, d], targets int64 [N], temperature > 0 or [N]. Both results are float32 [N]

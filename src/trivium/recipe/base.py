@@ -148,15 +148,18 @@ class Recipe:
 
     def tasks(self, split: str) -> Sequence[Task]:
         """The tasks of a split: "train", or "heldout", which decide and are never learned from."""
-        raise NotImplementedError(f"{type(self).__name__} has no tasks(split)")
+        raise self._lacks("tasks(self, split)")
 
     def harness(self) -> Harness:
         """The one harness: for the teacher, for RL, for evaluation and for serving."""
-        raise NotImplementedError(f"{type(self).__name__} has no harness()")
+        raise self._lacks("harness(self)")
 
     def scorer(self, step: int) -> Scorer:
         """What an attempt of this step is worth; its `reward` is learned from."""
-        raise NotImplementedError(f"{type(self).__name__} has no scorer(step)")
+        raise self._lacks("scorer(self, step)")
+
+    def _lacks(self, method: str) -> InputError:
+        return InputError(f"{type(self).__name__} is no whole agent yet: write its method {method}")
 
     def judge(self) -> Scorer:
         """What held-out episodes are judged by; default: as the last step's."""
@@ -168,6 +171,11 @@ class Recipe:
         """Whom the warm-up imitates: a policy that attempts `lesson_tasks` in the harness (a script, an endpoint), or a log of
         episodes, or nobody, and then there is no warm-up."""
         return None
+
+    @property
+    def teaches(self) -> bool:
+        """Whether somebody gives lessons: without them there is no warm-up."""
+        return bool(self.sft_steps) and (bool(self.teacher) or type(self).lessons is not Recipe.lessons)
 
     def lesson_tasks(self) -> Sequence[Task]:
         """The tasks that the teacher attempts, around and around until there are `warmup` lessons; default: those of train."""

@@ -96,11 +96,10 @@ def minutes(recipe: Recipe, watcher: Watcher) -> float:
 
 def announcement(recipe: Recipe) -> str:
     """What a run is about to do, in a sentence; nothing is measured for it."""
-    recipe_of = type(recipe).__name__
-    warm = f"{recipe.sft_steps} steps of imitation, then " if recipe.sft_steps else ""
+    warm = f"{recipe.sft_steps} steps of imitation, then " if recipe.teaches else ""
     return (
-        f"{recipe_of} in {recipe.out}: {warm}{recipe.steps} steps of RL of {recipe.groups} tasks x {recipe.size} attempts, "
-        f"measured before, between and after on up to {recipe.eval_tasks} held-out tasks. "
+        f"{type(recipe).__name__} in {recipe.out}: {warm}{recipe.steps} steps of RL of {recipe.groups} tasks x {recipe.size} "
+        f"attempts, measured before, between and after on up to {recipe.eval_tasks} held-out tasks. "
         f"Ctrl-C stops it, and the same command goes on."
     )
 

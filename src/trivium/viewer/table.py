@@ -67,7 +67,10 @@ def _stacked(cell: str, style: str = "") -> Text:
 
 
 def _header(summary: Summary) -> list[str]:
-    return ["metric", *(POLICIES[p] for p in _policies(summary)), *(PAIRED[p] for p in _pairs(summary))]
+    names = [*(POLICIES[p] for p in _policies(summary)), *(PAIRED[p] for p in _pairs(summary))]
+    if not summary.get("base"):  # there was no warm-up: RL began with the model as it was
+        names = [name.replace("SFT", "before") for name in names]
+    return ["metric", *names]
 
 
 def _policies(summary: Summary) -> list[str]:
