@@ -142,11 +142,11 @@ async def attempt(parts, engine, tasks: list) -> list:
 def record(model: str, batch) -> None:
     """Gives sampled tokens the logprobs that `model` has for them, as if it had spoken: then all sides' ratios are 1."""
     from trivium.nn import Network
-    from trivium.weights.publish import probed
+    from trivium.weights.publish import probe_logprobs
 
     network = Network.load(model)
     for segment in (s for group in batch.groups for episode in group.episodes for s in episode.agent.segments):
-        said = probed(network, segment.tokens).tolist()
+        said = probe_logprobs(network, segment.tokens).tolist()
         for place in (p for span in segment.sampled() for p in range(span.start, span.stop)):
             segment.logprobs[place] = said[place - 1]
 

@@ -57,7 +57,7 @@ class Mortal(Subscriber):
     def wait(self, version: int, seconds: float, every: float = 0.2) -> Weights:
         found = super().wait(version, seconds, every)
         if random.random() < 0.1:
-            self.held = self._given = self._receiver = self._reached = None
+            self.current = self._last = self._progress = None
             raise ConnectionError("the subscriber died on purpose")
         return found
 

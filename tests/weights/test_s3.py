@@ -79,7 +79,7 @@ def test_versions_travel_through_s3(server):
     process.wait()
     with pytest.raises(Unreachable):
         follower.sync()
-    assert follower.held.version == 7
+    assert follower.current.version == 7
 
 
 def test_a_second_publisher_is_noticed_on_s3(server):
@@ -95,7 +95,7 @@ def test_a_second_publisher_is_noticed_on_s3(server):
         third, get = Publisher("s3://weights/two", options=options), Bucket.get
         stale = third.objects.manifest()
         second.send({"w": torch.full((30,), 2.0)}, 3)
-        third.objects.place.get = lambda name: stale if name == MANIFEST else get(third.objects.place, name)
+        third.objects.storage.get = lambda name: stale if name == MANIFEST else get(third.objects.storage, name)
         with pytest.raises(InputError, match="another publisher writes there"):
             third.send({"w": torch.full((30,), 4.0)}, 4)
     second.send({"w": torch.full((30,), 3.0)}, 4)

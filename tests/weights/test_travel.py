@@ -26,7 +26,7 @@ pytest.importorskip("obstore")
 
 from trivium.weights import Publisher, Subscriber, Unreachable, publish
 from trivium.weights.delta import encode
-from trivium.weights.publish import COARSE
+from trivium.weights.publish import TOLERANCE_16_BITS
 from trivium.weights.store import MANIFEST, Probe
 
 _NAMES = itertools.count()
@@ -57,7 +57,7 @@ def test_fifty_versions_are_exact_for_followers_and_latecomers_and_those_who_ski
     for version, state in enumerate(states(50), 1):
         entry = publisher.send(state, version)
         assert (entry.base is None) == (version % 10 == 1)
-        assert follower.sync().digest == digest(state) == digest(follower.held.state)
+        assert follower.sync().digest == digest(state) == digest(follower.current.state)
         assert Subscriber(url).sync().digest == digest(state)
         if version % 7 == 0:
             assert skipper.sync().digest == digest(state)
@@ -129,7 +129,7 @@ def test_a_url_without_a_path_from_the_root_is_refused(url, tmp_path, monkeypatc
     with pytest.raises(InputError, match="file:///FOLDER"):
         Publisher(url)
     for sound in ("file:///tmp/a%20b#c", "file://localhost/tmp/a b#c"):
-        assert Subscriber(sound).objects.place.path == Path("/tmp/a b#c")
+        assert Subscriber(sound).objects.storage.path == Path("/tmp/a b#c")
     with pytest.raises(InputError, match="finite"):
         Subscriber(tmp_path / "weights", seconds=math.inf)
 
@@ -151,9 +151,9 @@ def test_a_torn_object_is_refused_and_the_old_weights_stay(url, harm):
     publisher.objects.put(entry.name, harm(good))
     with pytest.raises(CorruptError, match="version 2.*torn"):
         follower.sync()
-    assert follower.held.version == 1 and digest(follower.held.state) == digest(one)
+    assert follower.current.version == 1 and digest(follower.current.state) == digest(one)
     late = Subscriber(url).sync()
-    assert late.version == 1 and "version 2" in late.refused
+    assert late.version == 1 and "version 2" in late.refusal
     publisher.objects.put(entry.name, good)
     assert follower.sync().digest == digest(two)
 
@@ -176,7 +176,7 @@ def test_wrong_weights_with_a_right_checksum_and_a_missing_object_are_refused(ur
     publisher.objects.put(MANIFEST, b"[{")
     with pytest.raises(CorruptError, match="manifest"):
         follower.sync()
-    assert follower.held.version == 1
+    assert follower.current.version == 1
 
 
 def test_a_torn_delta_is_passed_by_a_later_full_one(url):
@@ -189,7 +189,7 @@ def test_a_torn_delta_is_passed_by_a_later_full_one(url):
     publisher.send(all_states[3], 4)
     publisher.objects.put(torn.name, b"torn")
     found = follower.sync()
-    assert found.version == 4 and found.digest == digest(all_states[3]) and not found.refused
+    assert found.version == 4 and found.digest == digest(all_states[3]) and not found.refusal
 
 
 def test_a_resumed_publisher_goes_on_and_may_repeat_versions(url):
@@ -200,7 +200,7 @@ def test_a_resumed_publisher_goes_on_and_may_repeat_versions(url):
     follower.sync()
     entry = Publisher(url).send(all_states[3], 2)
     assert entry.base is None and entry.why == "the first of this publisher"
-    assert follower.sync().version == 2 and follower.held.digest == digest(all_states[3])
+    assert follower.sync().version == 2 and follower.current.digest == digest(all_states[3])
 
 
 def test_waiting_ends(url):
@@ -224,30 +224,30 @@ def test_a_long_chain_ends_in_time_and_the_next_sync_goes_on_from_there(url):
     publisher, late = Publisher(url, every=100), Subscriber(url, seconds=0.5)
     for version, state in enumerate(states(30), 1):
         publisher.send(state, version)
-    read, get = [], late.objects.place.get
+    read, get = [], late.objects.storage.get
 
     def slow(name):
         time.sleep(0.05)
         read.append(name)
         return get(name)
 
-    late.objects.place.get = slow
+    late.objects.storage.get = slow
     with pytest.raises(Unreachable, match="time"):
         late.sync()
     syncs = 1
-    while late.held is None:
+    while late.current is None:
         syncs += 1
         with suppress(Unreachable):
             late.sync()
-    assert late.held.digest == digest(state)
+    assert late.current.digest == digest(state)
     assert len(read) < 31 + 3 * syncs  # of each sync again: the manifest, and what was cut off
 
 
 def test_a_disk_that_hangs_is_given_up_and_waited_for(tmp_path):
     Publisher(tmp_path).send({"w": torch.ones(3)}, 1)
     follower, awake = Subscriber(tmp_path, seconds=0.3), threading.Event()
-    get = follower.objects.place.get
-    follower.objects.place.get = lambda name: (awake.wait(), get(name))[1]
+    get = follower.objects.storage.get
+    follower.objects.storage.get = lambda name: (awake.wait(), get(name))[1]
     with pytest.raises(Unreachable, match="no answer in time"):
         follower.sync()
     with pytest.raises(Unreachable, match="earlier request is still under way"):
@@ -261,19 +261,19 @@ def test_a_disk_that_hangs_is_given_up_and_waited_for(tmp_path):
 def test_a_failed_publication_is_sent_again_and_one_whose_answer_was_lost_too(url):
     publisher, (one, two, three) = Publisher(url), states(3)
     publisher.send(one, 1)
-    put, replace = publisher.objects.place.put, publisher.objects.place.replace
+    put, replace = publisher.objects.storage.put, publisher.objects.storage.replace
 
     def refuse(*_):
         raise OSError("refused")
 
-    publisher.objects.place.put = refuse
+    publisher.objects.storage.put = refuse
     with pytest.raises(Unreachable, match="refused"):
         publisher.send(two, 2)
     assert Subscriber(url).sync().version == 1
-    publisher.objects.place.put, publisher.objects.place.replace = put, lambda *a: (replace(*a), refuse())
+    publisher.objects.storage.put, publisher.objects.storage.replace = put, lambda *a: (replace(*a), refuse())
     with pytest.raises(Unreachable, match="refused"):
         publisher.send(two, 2)
-    publisher.objects.place.replace = replace
+    publisher.objects.storage.replace = replace
     assert publisher.send(two, 2).base == 1
     assert publisher.send(three, 3).base == 2
     assert Subscriber(url).sync().digest == digest(three)
@@ -302,7 +302,7 @@ def test_two_at_the_same_moment_the_first_to_replace_the_manifest_wins(place, fr
     with pytest.raises(InputError, match="another publisher writes there"):
         first.send(all_states[2], 2)
     found = Subscriber(place).sync()
-    assert found.digest == digest(all_states[1]) and not found.refused
+    assert found.digest == digest(all_states[1]) and not found.refusal
     second.send(all_states[2], 3)
     names = {MANIFEST, *(entry.name for entry in second.objects.entries())}
     assert set(second.objects.names()) == names
@@ -313,7 +313,7 @@ def test_calls_of_two_threads_take_turns(url):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda item: publisher.send(item[1], item[0]), enumerate(states(8), 1)))
     found = Subscriber(url).sync()
-    assert found.digest in {digest(state) for state in states(8)} and not found.refused
+    assert found.digest in {digest(state) for state in states(8)} and not found.refusal
 
 
 def test_a_receiver_gets_back_what_it_was_given_though_the_subscriber_read_on(url):
@@ -326,7 +326,7 @@ def test_a_receiver_gets_back_what_it_was_given_though_the_subscriber_read_on(ur
     engine.deaf = {2}
     with pytest.raises(LawError, match="other weights"):
         subscriber.deliver(engine)
-    assert engine.version == 1 and engine.digest() == digest(one) and subscriber.held.version == 1
+    assert engine.version == 1 and engine.digest() == digest(one) and subscriber.current.version == 1
 
 
 def test_another_receiver_is_given_its_own_whatever_its_number_says(url):
@@ -379,7 +379,7 @@ def test_an_engine_gets_what_was_published_and_a_deaf_one_is_found_out(url, tiny
     engine.load = lambda state, version: None
     with pytest.raises(LawError, match="other weights"):
         subscriber.deliver(engine)
-    assert engine.digest() == held and subscriber.held.version == 1
+    assert engine.digest() == held and subscriber.current.version == 1
     engine.load = honest
     assert subscriber.deliver(engine) < 1e-4 and engine.version == 2
 
@@ -394,7 +394,7 @@ def test_an_engine_of_16_bits_takes_what_is_of_16_bits_and_refuses_to_round(url,
         publish(learner, 1, engine, range(20))
     assert engine.digest() == held and engine.version == 0
     Publisher(url, dtype=torch.bfloat16).publish(learner, 1, list(range(20)))
-    assert Subscriber(url).deliver(engine) < COARSE and engine.version == 1
+    assert Subscriber(url).deliver(engine) < TOLERANCE_16_BITS and engine.version == 1
 
 
 def test_the_other_16_bits_are_rounding_too(url, tiny_model, renderer):
@@ -418,7 +418,7 @@ def test_at_a_wrong_first_version_an_engine_goes_on_with_its_own_weights(url, ti
     with pytest.raises(LawError, match="logprobs"):
         subscriber.deliver(engine)
     assert engine.digest() == held != other.digest()
-    assert engine.version == 0 and subscriber.held is None
+    assert engine.version == 0 and subscriber.current is None
 
 
 # --- real kills

@@ -1,14 +1,14 @@
-"""Where objects lie: a local folder, or a bucket by obstore. What both can do, and that a replacement finds what it replaces.
+"""Where objects lie: a local folder, or a bucket by obstore. Both replace an object only if it is still the one that was read.
 
-A folder is written by our own hand: obstore neither syncs to the disk, nor replaces on a condition, nor shows what a killed
-process left staged there.
+A folder is written by our own code: obstore does not sync to the disk, replaces nothing on a condition, and does not list the
+staged files of a killed process.
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -21,33 +21,34 @@ PART = ".part"
 """How a staged file ends, until it is whole and renamed."""
 
 
-class Seen(NamedTuple):
+class Content(NamedTuple):
     """An object as it was read (None: there was none), and the store's tag for it."""
 
     data: bytes | None
     tag: str | None = None
 
 
-class Changed(Exception):
-    """The object to replace is another one than was seen."""
+class Conflict(Exception):
+    """The object to replace is another one than was read."""
 
 
-class Place(Protocol):
-    """Reads raise FileNotFoundError for what is not there, everything raises what the disk or the network does."""
+class Storage(Protocol):
+    """A place for objects. `get` and `delete` raise FileNotFoundError for an object that is not there, and all methods raise
+    what the disk or the network raises. `replace` raises Conflict if the object is no longer `old`."""
 
     def put(self, name: str, data: bytes) -> None: ...
 
-    def get(self, name: str) -> Seen: ...
+    def get(self, name: str) -> Content: ...
 
     def names(self) -> list[str]: ...
 
     def delete(self, name: str) -> None: ...
 
-    def replace(self, name: str, data: bytes, seen: Seen) -> None: ...
+    def replace(self, name: str, data: bytes, old: Content) -> None: ...
 
 
 class Folder:
-    """A local folder: after a power cut an object is there whole or not at all, and in the order in which they were put."""
+    """A local folder. After a power cut an object is there whole or not at all, and in the order in which they were put."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -65,9 +66,9 @@ class Folder:
             raise
         files.sync(self.path)
 
-    def get(self, name: str) -> Seen:
+    def get(self, name: str) -> Content:
         with open(self.path / name, "rb") as file:
-            return Seen(file.read())
+            return Content(file.read())
 
     def names(self) -> list[str]:
         return [file.name for file in self.path.iterdir() if file.is_file()] if self.path.exists() else []
@@ -75,16 +76,16 @@ class Folder:
     def delete(self, name: str) -> None:
         (self.path / name).unlink()
 
-    def replace(self, name: str, data: bytes, seen: Seen) -> None:
-        """Under a lock on the folder, which ends with the process that holds it."""
-        with self._opened() as handle:
+    def replace(self, name: str, data: bytes, old: Content) -> None:
+        """Replace under a lock on the folder, which ends with the process that holds it."""
+        with self._handle() as handle:
             fcntl.flock(handle, fcntl.LOCK_EX)
-            if _now(self, name).data != seen.data:
-                raise Changed
+            if _content(self, name).data != old.data:
+                raise Conflict
             self.put(name, data)
 
     @contextmanager
-    def _opened(self) -> Iterator[int]:
+    def _handle(self) -> Generator[int]:
         handle = os.open(self.path, os.O_RDONLY)
         try:
             yield handle
@@ -93,7 +94,7 @@ class Folder:
 
 
 class Bucket:
-    """Anything that obstore opens."""
+    """A bucket, or anything else that obstore opens."""
 
     def __init__(self, store: Any) -> None:
         self.store = store
@@ -101,9 +102,9 @@ class Bucket:
     def put(self, name: str, data: bytes) -> None:
         self.store.put(name, data)
 
-    def get(self, name: str) -> Seen:
-        found = self.store.get(name)
-        return Seen(bytes(found.bytes()), found.meta["e_tag"])
+    def get(self, name: str) -> Content:
+        result = self.store.get(name)
+        return Content(bytes(result.bytes()), result.meta["e_tag"])
 
     def names(self) -> list[str]:
         return [meta["path"] for part in self.store.list() for meta in part]
@@ -111,23 +112,23 @@ class Bucket:
     def delete(self, name: str) -> None:
         self.store.delete(name)
 
-    def replace(self, name: str, data: bytes, seen: Seen) -> None:
-        """Compared right before, and by the store itself, as S3 does; some servers ignore the condition or refuse it."""
+    def replace(self, name: str, data: bytes, old: Content) -> None:
+        """Compare right before writing, and let the store compare too, as S3 does. Some servers ignore that or refuse it."""
         from obstore.exceptions import AlreadyExistsError, NotSupportedError, PreconditionError
 
-        if _now(self, name).data != seen.data:
-            raise Changed
+        if _content(self, name).data != old.data:
+            raise Conflict
         try:
-            self.store.put(name, data, mode="create" if seen.data is None else {"e_tag": seen.tag})
+            self.store.put(name, data, mode="create" if old.data is None else {"e_tag": old.tag})
         except (NotSupportedError, NotImplementedError):
             self.store.put(name, data)
         except (AlreadyExistsError, PreconditionError) as error:
-            if _now(self, name).data != data:  # else it was we: a repeated request, whose first answer was lost
-                raise Changed from error
+            if _content(self, name).data != data:  # else we wrote it: a repeated request, whose first answer was lost
+                raise Conflict from error
 
 
-def _now(place: Place, name: str) -> Seen:
+def _content(storage: Storage, name: str) -> Content:
     try:
-        return place.get(name)
+        return storage.get(name)
     except FileNotFoundError:
-        return Seen(None)
+        return Content(None)

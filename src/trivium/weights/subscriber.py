@@ -1,4 +1,4 @@
-"""The side of whoever speaks: rebuild the newest version from deltas or from the last full one, and check it."""
+"""The receiver's side: it rebuilds the newest version from deltas or from the last full one, and checks it."""
 
 from __future__ import annotations
 
@@ -17,36 +17,37 @@ _TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A published version, rebuilt and its digest checked. `refused` says why a newer one was not taken, if so."""
+    """A published version, rebuilt, with its digest checked. `refusal` says why a newer one was not taken, if so."""
 
     state: State
     version: int
     digest: str
     probe: Probe | None = None
-    refused: str = ""
+    refusal: str = ""
 
 
 class Subscriber:
-    """Follows the versions under a URL. `held` is the last good one, whatever happens.
+    """Follows the versions under a URL. `current` is the last good one, whatever happens.
 
-    A `sync` ends in `seconds`, the version being rebuilt by then aside. One that was cut short is continued by the next.
+    A `sync` ends in `seconds`, but for the version that it is rebuilding by then. The next one continues one that was cut
+    short.
     """
 
     def __init__(self, url: str | Path, *, seconds: float = 30.0, options: dict[str, str] | None = None) -> None:
         self.objects = Objects(url, seconds=seconds, options=options)
-        self.held: Weights | None = None
-        self._given: Weights | None = None
-        self._receiver: Receiver | None = None  # who was given it
-        self._reached: Weights | None = None
+        self.current: Weights | None = None
+        self._last: tuple[Receiver, Weights] | None = None  # the last receiver, and the weights that it took
+        self._progress: Weights | None = None  # how far an unfinished rebuild came
 
     def sync(self) -> Weights | None:
-        """The newest version, or None if nothing was ever published. Held already: no object is read.
+        """The newest version, or None if nothing was ever published. For one that is `current` no object is read.
 
-        From the held version by deltas; where that does not lead there, from the last full one. A torn or wrong object is
-        refused: then the last version before it, if that is news; otherwise CorruptError. Raises Unreachable in time.
+        It is rebuilt from the current version by deltas or, where they do not lead there, from the last full one. A torn or
+        wrong object is refused: then it is the last version before that, if newer than the current one. Raises CorruptError
+        if there is none, and Unreachable in time.
         """
         with self.objects.within():
-            return self._synced()
+            return self._sync()
 
     def wait(self, version: int, seconds: float, every: float = 0.2) -> Weights:
         """`sync` until the version is at least this one. Raises Unreachable when `seconds` are over, not before."""
@@ -54,106 +55,105 @@ class Subscriber:
         while (left := end - time.monotonic()) > 0:
             try:
                 with self.objects.within(left):
-                    found = self.sync()
-                if found is not None and found.version >= version:
-                    return found
-            except Unreachable as failed:
-                error = failed
+                    weights = self.sync()
+                if weights is not None and weights.version >= version:
+                    return weights
+            except Unreachable as latest:
+                error = latest
             time.sleep(min(every, max(0.0, end - time.monotonic())))
         why = f": {error}" if error else ""
         raise Unreachable(f"version {version} did not appear in {self.objects.url} within {seconds:g} s{why}") from error
 
-    def deliver(self, receiver: Receiver, found: Weights | None = None) -> float | None:
-        """`sync` (or take what a `wait` has `found`) and hand it over as `publish` does; the probe's largest gap, or None if
-        this receiver has it already.
+    def deliver(self, receiver: Receiver, weights: Weights | None = None) -> float | None:
+        """`sync` (or take the `weights` that a `wait` returned) and hand them over as `publish` does. Returns the probe's
+        largest gap, or None if this receiver has them already.
 
-        Raises LawError if the receiver does not hold what it was given; it then gets back what it had from here, or, if that
-        is nothing yet, what its `network` held, as it does where its memory gives out on the way. (A server has none: at its
-        first version it is left with what it took.)
+        Raises LawError if the receiver does not hold what it was handed. It then gets back what it had from here or, if that
+        is nothing yet, what its `network` held; so it does where memory gives out on the way. (A server has no network: at
+        its first version it is left with what it took.)
         """
-        given, found = self._given if self._receiver is receiver else None, found or self.sync()
-        if found is None or (given is not None and found.digest == given.digest and receiver.version == found.version):
+        before = self._last[1] if self._last is not None and self._last[0] is receiver else None
+        weights = weights or self.sync()
+        if weights is None or (before is not None and weights.digest == before.digest and receiver.version == weights.version):
             return None
-        before = given or _own(receiver)
+        backup = before or _copy(receiver)
         try:
-            gap = deliver(found.state, found.version, receiver, found.probe)
+            gap = deliver(weights.state, weights.version, receiver, weights.probe)
         except (LawError, RuntimeError, MemoryError):
-            if before is not None:
-                receiver.load(before.state, before.version)
-            self.held = given
+            if backup is not None:
+                receiver.load(backup.state, backup.version)
+            self.current = before
             raise
-        self._given, self._receiver = found, receiver
+        self._last = (receiver, weights)
         return gap
 
-    def _synced(self) -> Weights | None:
-        entries = self.objects.entries()
-        for _ in range(_TRIES):
-            if not entries or self._holds(entries[-1]):
-                return self.held
-            made, error = self._rebuilt(entries)
-            self._reached = None
+    def _sync(self) -> Weights | None:
+        entries, tries = self.objects.entries(), 0
+        while entries and not _is(self.current, entries[-1]):
+            weights, error = self._rebuild(entries)
+            self._progress = None
             if error is None:
-                self.held = made
-                return made
-            read, entries = entries, self.objects.entries()
-            if read == entries:  # else what was read went out of date meanwhile, and may have been collected
+                self.current = weights
                 break
-        if made is None or (self.held is not None and made.version <= self.held.version):
-            raise error
-        self.held = replace(made, refused=str(error))
-        return self.held
+            latest, tries = self.objects.entries(), tries + 1
+            if latest == entries or tries == _TRIES:  # else the entries went out of date, and objects may have been collected
+                if weights is None or (self.current is not None and weights.version <= self.current.version):
+                    raise error
+                self.current = replace(weights, refusal=str(error))
+                break
+            entries = latest
+        return self.current
 
-    def _holds(self, entry: Entry) -> bool:
-        return _is(self.held, entry)
-
-    def _rebuilt(self, entries: list[Entry]) -> tuple[Weights | None, CorruptError | None]:
+    def _rebuild(self, entries: list[Entry]) -> tuple[Weights | None, CorruptError | None]:
         """The newest version, or the last good one before it and what was wrong with the next."""
-        known, deltas = self._nearest(entries)
-        if known is not None:
-            made, error = self._walk(known, deltas)
+        start, deltas = self._nearest(entries)
+        if start is not None:
+            weights, error = self._walk(start, deltas)
             if error is None:
-                return made, None
+                return weights, None
         fulls = [n for n, entry in enumerate(entries) if entry.base is None]
         best, error = None, CorruptError(f"{self.objects.url} lists no full version")
         for n in reversed(fulls):
-            made, failed = self._walk(None, entries[n:])
-            if failed is None:
-                return made, None
-            error = failed
-            best = max(best, made, key=lambda w: -1 if w is None else w.version)
+            weights, fault = self._walk(None, entries[n:])
+            if fault is None:
+                return weights, None
+            error = fault
+            best = max(best, weights, key=lambda w: -1 if w is None else w.version)
         return best, error
 
     def _nearest(self, entries: list[Entry]) -> tuple[Weights | None, list[Entry]]:
-        """What we have from which deltas alone lead to the newest version, and these deltas."""
+        """Weights that we have, from which deltas alone lead to the newest version, and these deltas."""
         for n in reversed(range(len(entries))):
-            for known in (self._reached, self.held):
-                if _is(known, entries[n]):
-                    return known, entries[n + 1 :]
+            for weights in (self._progress, self.current):
+                if _is(weights, entries[n]):
+                    return weights, entries[n + 1 :]
             if entries[n].base is None:
                 break
         return None, []
 
     def _walk(self, start: Weights | None, path: list[Entry]) -> tuple[Weights | None, CorruptError | None]:
-        """As far along the path as it is good."""
-        made = start
+        """The weights at the end of the path, or as far along it as its objects are good, and what is wrong with the next."""
+        weights = start
         for entry in path:
             try:
-                made = self._reached = self._step(made, entry)
+                weights = self._progress = self._step(weights, entry)
             except CorruptError as error:
-                return made, error
-        return made, None
+                return weights, error
+        return weights, None
 
     def _step(self, before: Weights | None, entry: Entry) -> Weights:
-        if entry.base is not None and (before is None or before.version != entry.base):
+        """The weights of an entry, from those of the entry before it."""
+        base = None if entry.base is None else before
+        if entry.base is not None and (base is None or base.version != entry.base):
             raise CorruptError(f"version {entry.version} in {self.objects.url} stands on {entry.base}, which is not there")
-        state = decode(self.objects.fetch(entry), None if entry.base is None else before.state)
-        if (made := digest(state)) != entry.digest:
+        state = decode(self.objects.fetch(entry), None if base is None else base.state)
+        if (actual := digest(state)) != entry.digest:
             raise CorruptError(f"version {entry.version} in {self.objects.url} gives other weights than were published")
-        return Weights(state, entry.version, made, entry.probe)
+        return Weights(state, entry.version, actual, entry.probe)
 
 
-def _own(receiver: Receiver) -> Weights | None:
-    """A copy of what a receiver of this process speaks with."""
+def _copy(receiver: Receiver) -> Weights | None:
+    """A copy of the weights of a receiver in this process."""
     network = getattr(receiver, "network", None)
     if network is None:
         return None
@@ -161,5 +161,5 @@ def _own(receiver: Receiver) -> Weights | None:
     return Weights(state, receiver.version, digest(state))
 
 
-def _is(held: Weights | None, entry: Entry) -> bool:
-    return held is not None and (held.version, held.digest) == (entry.version, entry.digest)
+def _is(weights: Weights | None, entry: Entry) -> bool:
+    return weights is not None and (weights.version, weights.digest) == (entry.version, entry.digest)
