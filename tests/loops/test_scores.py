@@ -13,7 +13,7 @@ from trivium.clock import SimulatedClock
 from trivium.errors import InputError
 from trivium.harness import Harness, Scene, Window, tool
 from trivium.loops import Plan, rl, rollouts
-from trivium.loops.reinforce import together
+from trivium.loops.reinforce import over_ranks
 from trivium.loops.simulated import SimulatedEngine, SimulatedHarness, SimulatedLearner, publishing
 from trivium.policy import Scripted
 from trivium.policy.scripted import call
@@ -198,7 +198,7 @@ def test_a_rank_counts_as_many_times_as_it_has_episodes():
         def gather(self, mine):
             return [mine, ({"f1": 0.0, "episodes_lost": 1, "episodes_stored": 7}, 16)]
 
-    assert together(Two(), {"f1": 1.0, "late": 2.0, "episodes_lost": 1}, 8) == {
+    assert over_ranks(Two(), {"f1": 1.0, "late": 2.0, "episodes_lost": 1}, 8) == {
         "f1": pytest.approx(1 / 3), "late": 2.0, "episodes_lost": 2.0, "episodes_rerun": 0.0, "episodes_overtaken": 0.0,
         "episodes_dropped": 0.0, "episodes_stored": 7.0, "episodes_unscored": 0.0, "episodes_timed_out": 0.0,
         "publish_failed": 0.0,

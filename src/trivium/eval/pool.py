@@ -25,14 +25,14 @@ class Pool:
 
     def values(self, name: str) -> list[float]:
         """One value per task, NaN where the score does not apply."""
-        return list(_together([result.values(name) for result in self.results]).values())
+        return list(_merge([result.values(name) for result in self.results]).values())
 
     def interval(self, name: str) -> Interval:
         return mean_interval(self.values(name))
 
     def minus(self, other: Pool, name: str) -> Interval:
         """Paired: the mean difference over all tasks, each run against its own partner in `other`."""
-        return mean_interval(list(_together(self._differences(other, name)).values()))
+        return mean_interval(list(_merge(self._differences(other, name)).values()))
 
     def by_run(self, other: Pool, name: str) -> list[Interval]:
         """The same for each run alone."""
@@ -42,13 +42,13 @@ class Pool:
         """This policy's mean as a multiple of the other's, on the same tasks: in each run those that both have a score of."""
         runs = self._paired(other, name)
         pairs = [{task: both for task, both in pair.items() if not any(map(isnan, both))} for pair in runs]
-        above = _together([{task: a for task, (a, _) in pair.items()} for pair in pairs])
-        below = _together([{task: b for task, (_, b) in pair.items()} for pair in pairs])
+        above = _merge([{task: a for task, (a, _) in pair.items()} for pair in pairs])
+        below = _merge([{task: b for task, (_, b) in pair.items()} for pair in pairs])
         return ratio_interval(list(above.values()), list(below.values()))
 
-    def where(self, wanted: Callable[[str], bool]) -> Pool:
+    def where(self, test: Callable[[str], bool]) -> Pool:
         """The same on some of the tasks only."""
-        return Pool(tuple(_only(result, wanted) for result in self.results))
+        return Pool(tuple(_only(result, test) for result in self.results))
 
     def _differences(self, other: Pool, name: str) -> list[Values]:
         return [{task: a - b for task, (a, b) in pair.items()} for pair in self._paired(other, name)]
@@ -59,16 +59,16 @@ class Pool:
         return [ours.paired(theirs, name) for ours, theirs in zip(self.results, other.results, strict=True)]
 
 
-def _together(runs: Sequence[Values]) -> Values:
+def _merge(runs: Sequence[Values]) -> Values:
     """Each task's mean over the runs that know it."""
-    heard: dict[str, list[float]] = {}
+    values_of: dict[str, list[float]] = {}
     for values in runs:
         for task, value in values.items():
-            heard.setdefault(task, []).append(value)
-    return {task: mean(values) for task, values in heard.items()}
+            values_of.setdefault(task, []).append(value)
+    return {task: mean(values) for task, values in values_of.items()}
 
 
-def _only(result: Result, wanted: Callable[[str], bool]) -> Result:
-    kept = [place for place, task in enumerate(result.tasks) if wanted(task)]
-    scores = {name: [values[place] for place in kept] for name, values in result.scores.items()}
-    return Result(result.policy, [result.tasks[place] for place in kept], scores, result.sampling)
+def _only(result: Result, test: Callable[[str], bool]) -> Result:
+    places = [place for place, task in enumerate(result.tasks) if test(task)]
+    scores = {name: [values[place] for place in places] for name, values in result.scores.items()}
+    return Result(result.policy, [result.tasks[place] for place in places], scores, result.sampling)

@@ -36,9 +36,9 @@ class Result:
         cls, policy: str, tasks: Sequence[Task], attempts: Sequence[Sequence[Mapping[str, float]]], sampling: dict | None = None
     ) -> Result:
         """A task's score is the mean of those of its attempts that have it; an attempt without scores is unscored."""
-        names = sorted({name for each in attempts for found in each for name in found})
-        scores = {name: [mean([found.get(name) for found in each]) for each in attempts] for name in names}
-        unscored = sum(not found for each in attempts for found in each)
+        names = sorted({name for each in attempts for row in each for name in row})
+        scores = {name: [mean([row.get(name) for row in each]) for each in attempts] for name in names}
+        unscored = sum(not row for each in attempts for row in each)
         return cls(policy, [task.id for task in tasks], scores, sampling or {}, unscored)
 
     def means(self) -> dict[str, float]:
@@ -122,16 +122,16 @@ async def evaluate(
             progress(1)
         return episode
 
-    episodes = await _together([attempt(task, sample) for task in tasks for sample in range(samples)])
+    episodes = await _gather([attempt(task, sample) for task in tasks for sample in range(samples)])
     refuse_silence(episodes)
-    found = await verdicts(episodes, scorer)
-    refuse_unscored(episodes, found, "the suite")
-    scores = [{} if isinstance(verdict, Exception) else verdict for verdict in found]
+    results = await verdicts(episodes, scorer)
+    refuse_unscored(episodes, results, "the suite")
+    scores = [{} if isinstance(verdict, Exception) else verdict for verdict in results]
     attempts = [scores[at : at + samples] for at in range(0, len(scores), samples)]
     return Result.of(policy.name, tasks, attempts, asdict(sampling)), list(zip(episodes, scores, strict=True))
 
 
-async def _together(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
+async def _gather(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     """All of them at once, in order. Where one fails none goes on behind the back of who hears of it."""
     running = [asyncio.create_task(coroutine) for coroutine in coroutines]
     try:

@@ -70,7 +70,7 @@ class Flight:
     def overtaken(self) -> int:
         return sum(attempt.cancelled() for attempt in itertools.chain(*self.attempts))
 
-    def landed(self) -> Tries:
+    def outcomes(self) -> Tries:
         """What came of it, in order, without those in which the policy could not speak. Raises what an attempt raised, and
         PolicyError (PlaceError for a place) where the policy could speak to the end in none; those that were overtaken say
         nothing of it."""
@@ -246,8 +246,8 @@ class Attempts:
 
 async def judge(attempts: Sequence[Outcome], scorer: AnyScorer) -> None:
     """Score attempts of one task: a group scorer compares them with each other."""
-    found = await verdicts([attempt.episode for attempt in attempts], scorer, need="reward")
-    for attempt, verdict in zip(attempts, found, strict=True):
+    results = await verdicts([attempt.episode for attempt in attempts], scorer, need="reward")
+    for attempt, verdict in zip(attempts, results, strict=True):
         attempt.verdict = verdict
 
 

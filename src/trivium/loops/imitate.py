@@ -22,25 +22,25 @@ async def sft(
     """
     if not episodes:
         raise InputError("there are no episodes to imitate")
-    if not _known(learner, episodes):
+    if not _speaks(learner, episodes):
         raise strangers(learner.policies, episodes)
     for step in range(first, steps):
-        chosen = [episodes[index] for index in _indices(len(episodes), step * size, size, seed)]
-        done = await learner.step(Batch.imitate(rank.share(chosen)))
-        if done.metrics["groups_dropped"] == done.metrics["groups"] and _known(learner, chosen):
+        part = [episodes[index] for index in _indices(len(episodes), step * size, size, seed)]
+        result = await learner.step(Batch.imitate(rank.share(part)))
+        if result.metrics["groups_dropped"] == result.metrics["groups"] and _speaks(learner, part):
             raise InputError(f"nothing to learn from: {learner.algorithm.name} has no use for single episodes, SFT() has")
-        yield Event("sft", step + 1, done.metrics)
+        yield Event("sft", step + 1, result.metrics)
 
 
-def _known(learner: Learner, episodes: Iterable[Episode]) -> bool:
+def _speaks(learner: Learner, episodes: Iterable[Episode]) -> bool:
     """Whether somebody speaks in them whom the learner learns from."""
     return any(t.policy in learner.policies and t.turns for episode in episodes for t in episode.threads)
 
 
 def strangers(policies: Collection[str], episodes: Iterable[Episode]) -> InputError:
     """The error of a learner that knows nobody who spoke."""
-    spoke = sorted({thread.policy for episode in episodes for thread in episode.threads if thread.turns})
-    these = f"these are by {spoke} (`policies`)" if spoke else "in these nobody says a word"
+    speakers = sorted({thread.policy for episode in episodes for thread in episode.threads if thread.turns})
+    these = f"these are by {speakers} (`policies`)" if speakers else "in these nobody says a word"
     return InputError(f"nothing to learn from: the learner learns from {sorted(policies)}, {these}")
 
 

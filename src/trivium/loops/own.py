@@ -37,15 +37,15 @@ class Journal:
 
     async def keep(self, events: AsyncIterator[Event]) -> AsyncIterator[Event]:
         """The same events, each written down, with the learner's checkpoints between them and one at the end."""
-        kept = self.step
+        last = self.step
         async for event in events:
             self._run.log(event)
             self.step = event.step
             if self.step % self.every == 0:
                 self._save()
-                kept = self.step
+                last = self.step
             yield event
-        if kept < self.step:
+        if last < self.step:
             self._save()
 
     def _save(self) -> None:

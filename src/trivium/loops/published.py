@@ -18,15 +18,15 @@ def through(publisher: Publisher, subscriber: Subscriber, seconds: float = 60.0)
     `rl` a longer `publish_seconds`, since a thread cannot be stopped. The version after one that did not come through is sent
     in full: a delta would stand on what may be torn.
     """
-    missed = False
+    behind = False
 
     async def publish(network: Network, version: int, receiver: Receiver, probe: Sequence[int]) -> float:
-        nonlocal missed
-        full, missed = missed, True
+        nonlocal behind
+        full, behind = behind, True
         await asyncio.to_thread(publisher.publish, copy.deepcopy(network), version, probe, full)
-        found = await asyncio.to_thread(subscriber.wait, version, seconds)
-        gap = subscriber.deliver(receiver, found)
-        missed = False
+        weights = await asyncio.to_thread(subscriber.wait, version, seconds)
+        gap = subscriber.deliver(receiver, weights)
+        behind = False
         return gap or 0.0
 
     return publish

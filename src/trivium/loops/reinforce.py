@@ -62,7 +62,7 @@ async def rl(
         elif getattr(engine, "version", learner.version) != learner.version:
             _, why = await _publish(publish, learner, learner.version, engine, probe, publish_seconds)
         while True:
-            asked = now()
+            before = now()
             batch = await _next(source, deadline, step, why)
             if batch is None:
                 return
@@ -74,14 +74,14 @@ async def rl(
                 raise TriviumError(
                     f"nothing fresh in {stale} steps: the policy does not get new weights ({why or 'unknown why'})"
                 )
-            done = await in_time(learner.step(Batch(groups)), deadline, f"the learner's step {step}")
-            if done.metrics["groups"] > done.metrics["groups_dropped"] and not done.metrics["episodes"]:  # of all ranks
+            result = await in_time(learner.step(Batch(groups)), deadline, f"the learner's step {step}")
+            if result.metrics["groups"] > result.metrics["groups_dropped"] and not result.metrics["episodes"]:  # of all ranks
                 await _refuse_strangers(rank, learner, groups)
-            published, why = await _publish(publish, learner, done.version, engine, probe, publish_seconds)
-            seconds = {"learn_seconds": now() - began, "wait_seconds": began - asked}
-            scores = await _together(rank, {**scores, "episodes_dropped": dropped, **published}, attempted)
+            published, why = await _publish(publish, learner, result.version, engine, probe, publish_seconds)
+            seconds = {"learn_seconds": now() - began, "wait_seconds": began - before}
+            scores = await _over_ranks(rank, {**scores, "episodes_dropped": dropped, **published}, attempted)
             step += 1
-            yield Event("rl", step, apart(scores, {**done.metrics, **seconds}))
+            yield Event("rl", step, apart(scores, {**result.metrics, **seconds}))
     finally:
         await source.aclose()
 
@@ -100,8 +100,8 @@ async def _refuse_strangers(rank: Rank, learner: Learner, groups: Sequence[Group
     """The error, on all ranks, of a step that nobody spoke in whom the learner learns from. Where somebody did, the algorithm
     rejected all of it, which is its right."""
     episodes = [episode for group in groups for episode in group.episodes]
-    spoke = {thread.policy for episode in episodes for thread in episode.threads}
-    if not any(await asyncio.to_thread(rank.gather, bool(spoke & learner.policies))):
+    speakers = {thread.policy for episode in episodes for thread in episode.threads}
+    if not any(await asyncio.to_thread(rank.gather, bool(speakers & learner.policies))):
         raise strangers(learner.policies, episodes)
 
 
@@ -126,17 +126,17 @@ async def in_time(awaited: Awaitable, seconds: float, what: str) -> Any:
         raise
 
 
-async def _together(rank: Rank, scores: dict[str, float], episodes: int) -> dict[str, float]:
+async def _over_ranks(rank: Rank, scores: dict[str, float], episodes: int) -> dict[str, float]:
     """Off the event loop where it waits for others, so that this rank's episodes go on."""
     if rank.size == 1:
-        return together(rank, scores, episodes)
-    return await asyncio.to_thread(together, rank, scores, episodes)
+        return over_ranks(rank, scores, episodes)
+    return await asyncio.to_thread(over_ranks, rank, scores, episodes)
 
 
-def together(rank: Rank, scores: dict[str, float], episodes: int) -> dict[str, float]:
+def over_ranks(rank: Rank, scores: dict[str, float], episodes: int) -> dict[str, float]:
     """Every rank's means as one, each rank counting as its number of episodes (at least one), and counts summed."""
-    said = rank.gather((scores, max(1, episodes)))
-    every = [scores for scores, _ in said]
-    counted = {name: float(sum(found[name] for found in every if name in found)) for name in COUNTS}
-    gaps = [found["publish_gap"] for found in every if "publish_gap" in found]
-    return {**means(every, [episodes for _, episodes in said]), **counted, **({"publish_gap": max(gaps)} if gaps else {})}
+    reports = rank.gather((scores, max(1, episodes)))
+    every = [scores for scores, _ in reports]
+    counts = {name: float(sum(row[name] for row in every if name in row)) for name in COUNTS}
+    gaps = [row["publish_gap"] for row in every if "publish_gap" in row]
+    return {**means(every, [episodes for _, episodes in reports]), **counts, **({"publish_gap": max(gaps)} if gaps else {})}

@@ -95,17 +95,17 @@ def rollouts(
     size, sampling or harness. **What a scorer says now is not compared with what it said then**: `episodes_stored` counts what
     comes out of the store with its old scores, and a run that is to begin anew has a new store.
     """
-    asked = partial(step_tasks, tasks, plan.groups, rank)
+    tasks_of = partial(step_tasks, tasks, plan.groups, rank)
     for step in range(plan.first, plan.first + max(1, min(plan.steps - plan.first, len(tasks)))):
-        asked(step)
+        tasks_of(step)
     slots = pace.slots or max(1, plan.size * len(rank.share(range(plan.groups))))
     attempts = Attempts(harness, policy, plan, pace.seconds, Slots(slots))
-    return Source(_batches(attempts, asked, scorer, pace.max_lag, store), plan.first, rank, pace.max_lag)
+    return Source(_batches(attempts, tasks_of, scorer, pace.max_lag, store), plan.first, rank, pace.max_lag)
 
 
 async def _batches(
     attempts: Attempts,
-    asked: Callable[[int], list[Task]],
+    tasks_of: Callable[[int], list[Task]],
     scorer: Callable[[int], AnyScorer],
     max_lag: int,
     store: Store | None,
@@ -115,27 +115,27 @@ async def _batches(
     coming = plan.first
     if store:
         attempts.pin(store)
-    while store and coming < plan.steps and (tries := _stored(attempts, asked, coming, store)) is not None:
+    while store and coming < plan.steps and (tries := _stored_step(attempts, tasks_of, coming, store)) is not None:
         await _make_up(tries, coming, scorer(coming), store)
         coming += 1
-        yield _yielded(tries, plan.size, {"episodes_stored": sum(map(len, tries))})
+        yield _batch(tries, plan.size, {"episodes_stored": sum(map(len, tries))})
     flying: deque[Flight] = deque()
     try:
         for step in range(coming, plan.steps):
             while coming < min(plan.steps, step + max_lag + 1):
-                flying.append(attempts.begin(coming, asked(coming), scorer(coming)))
+                flying.append(attempts.begin(coming, tasks_of(coming), scorer(coming)))
                 coming += 1
             await _land(flying, max_lag)
-            yield _landed(flying.popleft(), plan.size, store)
+            yield _hand_over(flying.popleft(), plan.size, store)
     finally:
         await _cancel(flying)
 
 
-def _stored(attempts: Attempts, asked: Callable[[int], list[Task]], step: int, store: Store) -> Tries | None:
+def _stored_step(attempts: Attempts, tasks_of: Callable[[int], list[Task]], step: int, store: Store) -> Tries | None:
     """What the store has of a step that this run has made before, or None. One whose attempts were all overtaken left nothing,
     and is told by the next: that one was whole by then."""
-    tries, after = attempts.stored(step, asked(step), store), step + 1
-    if any(tries) or (after < attempts.plan.steps and any(attempts.stored(after, asked(after), store))):
+    tries, after = attempts.stored(step, tasks_of(step), store), step + 1
+    if any(tries) or (after < attempts.plan.steps and any(attempts.stored(after, tasks_of(after), store))):
         return tries
     return None
 
@@ -184,12 +184,12 @@ async def _land(flying: Sequence[Flight], max_lag: int) -> None:
         await asyncio.wait(first.tasks)
 
 
-def _landed(flight: Flight, size: int, store: Store | None) -> tuple[list[Group], Scores]:
+def _hand_over(flight: Flight, size: int, store: Store | None) -> tuple[list[Group], Scores]:
     """A flight's groups, kept in the store, with its numbers. What could not be scored is kept, too."""
-    tries = flight.landed()
+    tries = flight.outcomes()
     numbers = {"episodes_rerun": flight.reruns, "episodes_overtaken": flight.overtaken}
     seconds = asyncio.get_running_loop().time() - flight.began
-    batch = _yielded(tries, size, numbers | {"rollout_seconds": seconds})  # refuses a score's name before anything is kept
+    batch = _batch(tries, size, numbers | {"rollout_seconds": seconds})  # refuses a score's name before anything is kept
     if store:
         every = _with_branches(_flat(tries))
         store.write([each.episode for each in every], _opinions(every, flight.scorer))
@@ -197,12 +197,12 @@ def _landed(flight: Flight, size: int, store: Store | None) -> tuple[list[Group]
     return batch
 
 
-def _yielded(tries: Tries, size: int, numbers: dict[str, float]) -> tuple[list[Group], Scores]:
+def _batch(tries: Tries, size: int, numbers: dict[str, float]) -> tuple[list[Group], Scores]:
     """Groups in the order of tasks, each with those of its branches behind it (so that ranks in their order have the order of
     one process), and the means; what was asked for and did not come is counted as lost, what stands in no group as unscored."""
     attempts = _flat(tries)
-    if taken := sorted({name for each in attempts for name in each.scores} & _OURS):
-        raise _taken(taken)
+    if clashes := sorted({name for each in attempts for name in each.scores} & _OURS):
+        raise _name_clash(clashes)
     parts = [each for part in tries for each in (part, *(attempt.branches for attempt in part))]
     groups = [group for part in parts if (group := _group(part))]
     scores = [_calls(each.episode) | each.scores for each in attempts]
@@ -250,12 +250,12 @@ def _calls(episode: Episode) -> dict[str, float]:
 
 def apart(scores: dict[str, float], numbers: dict[str, float]) -> dict[str, float]:
     """Both. InputError for a score that has the name of one of our numbers: one of the two would not be seen."""
-    if taken := sorted((scores.keys() & numbers.keys()) - {"reward"}):
-        raise _taken(taken)
+    if clashes := sorted((scores.keys() & numbers.keys()) - {"reward"}):
+        raise _name_clash(clashes)
     return numbers | scores  # the learner's reward is of branches too
 
 
-def _taken(names: Iterable[str]) -> InputError:
+def _name_clash(names: Iterable[str]) -> InputError:
     return InputError(f"a scorer gives {', '.join(map(repr, names))}, which a step counts itself: give it another name")
 
 
@@ -269,9 +269,11 @@ async def _cancel(flying: Sequence[Flight]) -> None:
 
 def means(scores: Sequence[dict[str, float]], weights: Sequence[int] = ()) -> dict[str, float]:
     """The mean of each named score over the episodes (or ranks, with `weights`) that have it; NaN is to have none."""
-    known: dict[str, list[tuple[float, int]]] = {}
-    for found, weight in zip(scores, weights or [1] * len(scores), strict=True):
-        for name, value in found.items():
+    values: dict[str, list[tuple[float, int]]] = {}
+    for row, weight in zip(scores, weights or [1] * len(scores), strict=True):
+        for name, value in row.items():
             if value == value:
-                known.setdefault(name, []).append((value, weight))
-    return {name: float(np.average([v for v, _ in known[name]], weights=[w for _, w in known[name]])) for name in sorted(known)}
+                values.setdefault(name, []).append((value, weight))
+    return {
+        name: float(np.average([v for v, _ in values[name]], weights=[w for _, w in values[name]])) for name in sorted(values)
+    }

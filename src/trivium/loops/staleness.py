@@ -24,8 +24,8 @@ def fresh(groups: Sequence[Group], version: int, max_lag: int, policies: Collect
     and its episode goes too. Those that stay are each other's baseline; of a group that lost some, a single one that is left
     has none and goes as well, unless one is stated.
     """
-    kept = [_fresh(group, range(version - max_lag, version + 1), policies) for group in groups]
-    return [group for group in kept if group.episodes], attempts_in(groups) - attempts_in(kept)
+    young = [_fresh(group, range(version - max_lag, version + 1), policies) for group in groups]
+    return [group for group in young if group.episodes], attempts_in(groups) - attempts_in(young)
 
 
 def attempts_in(groups: Sequence[Group]) -> int:
@@ -33,10 +33,10 @@ def attempts_in(groups: Sequence[Group]) -> int:
     return sum(not episode.parent for group in groups for episode in group.episodes)
 
 
-def _fresh(group: Group, known: range, policies: Collection[str]) -> Group:
-    stay = [n for n, episode in enumerate(group.episodes) if all(v in known for v in versions(episode, policies))]
-    if len(stay) == len(group.episodes):
+def _fresh(group: Group, allowed: range, policies: Collection[str]) -> Group:
+    places = [n for n, episode in enumerate(group.episodes) if all(v in allowed for v in versions(episode, policies))]
+    if len(places) == len(group.episodes):
         return group
-    stay = stay if len(stay) > 1 or group.baseline is not None else []
-    episodes, rewards = [group.episodes[place] for place in stay], [group.rewards[place] for place in stay]
+    places = places if len(places) > 1 or group.baseline is not None else []
+    episodes, rewards = [group.episodes[number] for number in places], [group.rewards[number] for number in places]
     return Group(group.task_id, episodes, rewards, group.baseline)

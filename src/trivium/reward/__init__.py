@@ -6,17 +6,17 @@ from trivium.reward.base import (
     Scorer,
     ScorerError,
     Verdict,
-    named,
     opinions,
     patience,
     refuse_unscored,
     score,
+    scorer_name,
     verdicts,
 )
 from trivium.reward.composed import compose
 from trivium.reward.penalties import effort_penalty, turn_penalty
 
 __all__ = [
-    "AnyScorer", "GroupScorer", "Scorer", "ScorerError", "Verdict", "compose", "effort_penalty", "named", "opinions",
-    "patience", "refuse_unscored", "score", "turn_penalty", "verdicts",
+    "AnyScorer", "GroupScorer", "Scorer", "ScorerError", "Verdict", "compose", "effort_penalty", "opinions",
+    "patience", "refuse_unscored", "score", "scorer_name", "turn_penalty", "verdicts",
 ]  # fmt: skip

@@ -90,7 +90,7 @@ async def verdicts(episodes: Sequence[Episode], scorer: AnyScorer, need: str = "
     """
     if isinstance(scorer, GroupScorer):
         return await _compared(episodes, scorer, need)
-    calls = [_patiently(lambda e=e: scorer(e), lambda found: _numbers(found, scorer, need), scorer) for e in episodes]
+    calls = [_patiently(lambda e=e: scorer(e), lambda result: _numbers(result, scorer, need), scorer) for e in episodes]
     return list(await asyncio.gather(*calls))
 
 
@@ -101,8 +101,8 @@ async def _compared(episodes: Sequence[Episode], scorer: GroupScorer, need: str)
         rows.setdefault((episode.task.id, episode.parent), []).append(episode)
 
     async def compare(row: list[Episode]) -> list[Verdict]:
-        found = await _patiently(lambda: scorer.compare(row), lambda found: _rows(found, row, scorer, need), scorer)
-        return [found] * len(row) if isinstance(found, Exception) else found
+        result = await _patiently(lambda: scorer.compare(row), lambda result: _rows(result, row, scorer, need), scorer)
+        return [result] * len(row) if isinstance(result, Exception) else result
 
     parts = await asyncio.gather(*map(compare, rows.values()))
     verdict = {key: iter(part) for key, part in zip(rows, parts, strict=True)}
@@ -127,54 +127,57 @@ async def _once(call: Callable[[], Any], check: Callable[[Any], Any], seconds: f
         async with deadline:
             awaited = call()
             if not inspect.isawaitable(awaited):
-                return InputError(f"the scorer {named(scorer)} is no async function: write `async def`")
+                return InputError(f"the scorer {scorer_name(scorer)} is no async function: write `async def`")
             return check(await awaited)
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is None or task.cancelling():
             raise
-        return TriviumError(f"what the scorer {named(scorer)} waited for was cancelled")
+        return TriviumError(f"what the scorer {scorer_name(scorer)} waited for was cancelled")
     except Exception as error:
         late = isinstance(error, TimeoutError) and deadline.expired()
-        return TriviumError(f"the scorer {named(scorer)} took longer than {seconds:g} s") if late else error
+        return TriviumError(f"the scorer {scorer_name(scorer)} took longer than {seconds:g} s") if late else error
 
 
-def _rows(found: Any, episodes: Sequence[Episode], scorer: AnyScorer, need: str) -> list[Verdict]:
+def _rows(result: Any, episodes: Sequence[Episode], scorer: AnyScorer, need: str) -> list[Verdict]:
     """The verdicts of a comparison; one of its parts may have left an episode unscored."""
-    if isinstance(found, str | Mapping) or not isinstance(found, Sequence) or len(found) != len(episodes):
-        raise InputError(f"the scorer {named(scorer)} compares {len(episodes)} episodes and gives {found!r}: scores of each")
-    return [_row(each, scorer, need) for each in found]
+    if isinstance(result, str | Mapping) or not isinstance(result, Sequence) or len(result) != len(episodes):
+        name, count = scorer_name(scorer), len(episodes)
+        raise InputError(f"the scorer {name} compares {count} episodes and gives {result!r}; it is to give scores of each")
+    return [_row(each, scorer, need) for each in result]
 
 
-def _row(found: Any, scorer: AnyScorer, need: str) -> Verdict:
+def _row(result: Any, scorer: AnyScorer, need: str) -> Verdict:
     """What a comparison says of one episode; what is wrong with it leaves the others scored."""
     try:
-        return found if isinstance(found, Exception) else _numbers(found, scorer, need)
+        return result if isinstance(result, Exception) else _numbers(result, scorer, need)
     except InputError as error:
         return error
 
 
-def _numbers(found: Any, scorer: AnyScorer, need: str) -> dict[str, float]:
-    if not isinstance(found, Mapping) or not all(isinstance(n, str) and isinstance(v, SupportsFloat) for n, v in found.items()):
-        raise InputError(f"the scorer {named(scorer)} gives {found!r}; it is to give numbers by name, as {{'reward': 1.0}}")
-    scores = {name: float(value) for name, value in found.items()}
+def _numbers(result: Any, scorer: AnyScorer, need: str) -> dict[str, float]:
+    gives = f"the scorer {scorer_name(scorer)} gives"
+    items = result.items() if isinstance(result, Mapping) else [(None, None)]
+    if not all(isinstance(name, str) and isinstance(value, SupportsFloat) for name, value in items):
+        raise InputError(f"{gives} {result!r}; it is to give numbers by name, as {{'reward': 1.0}}")
+    scores = {name: float(value) for name, value in result.items()}
     if need and need not in scores:
-        raise InputError(f"the scorer {named(scorer)} gives no {need}, only {', '.join(sorted(scores)) or 'nothing'}")
+        raise InputError(f"{gives} no {need}, only {', '.join(sorted(scores)) or 'nothing'}")
     if need and not math.isfinite(scores[need]):
-        raise InputError(f"the scorer {named(scorer)} gives the {need} {scores[need]}, which is no finite number")
+        raise InputError(f"{gives} the {need} {scores[need]}, which is no finite number")
     return scores
 
 
-def refuse_unscored(episodes: Sequence[Episode], found: Sequence[Verdict], what: str) -> None:
+def refuse_unscored(episodes: Sequence[Episode], result: Sequence[Verdict], what: str) -> None:
     """ScorerError where there are episodes and none of them was scored, with the first one's cause: a bug, or a judge that
     is gone, and nothing would be learned from going on. `what` names the episodes."""
-    errors = [verdict for verdict in found if isinstance(verdict, Exception)]
+    errors = [verdict for verdict in result if isinstance(verdict, Exception)]
     if errors and len(errors) == len(episodes):
-        message = f"no episode of {what} could be scored; the first, {episodes[0].id}: {_told(errors[0])}"
+        message = f"no episode of {what} could be scored; the first, {episodes[0].id}: {_in_words(errors[0])}"
         raise ScorerError(message, episodes) from errors[0]
 
 
-def _told(error: Exception) -> str:
+def _in_words(error: Exception) -> str:
     """An error in words; somebody's own with its type, and where it was raised."""
     if isinstance(error, TriviumError):
         return str(error)
@@ -185,7 +188,7 @@ def _told(error: Exception) -> str:
     return f"{type(error).__name__}: {error}{where}"
 
 
-def named(scorer: AnyScorer) -> str:
+def scorer_name(scorer: AnyScorer) -> str:
     """What a scorer is called: a function by its name, an object by its class."""
     return getattr(scorer, "__name__", type(scorer).__name__)
 
@@ -199,5 +202,5 @@ def version(scorer: AnyScorer) -> str:
 def opinions(episodes: Sequence[Episode], scores: Sequence[Mapping[str, float]], scorer: AnyScorer) -> list[Score]:
     """The scores that `scorer` gave each episode as the store keeps them, with its name and version; none of an unscored
     episode."""
-    pairs, by = zip(episodes, scores, strict=True), (named(scorer), version(scorer))
+    pairs, by = zip(episodes, scores, strict=True), (scorer_name(scorer), version(scorer))
     return [Score(episode.id, name, float(value), *by) for episode, numbers in pairs for name, value in numbers.items()]

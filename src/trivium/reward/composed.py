@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from trivium.errors import InputError
-from trivium.reward.base import AnyScorer, GroupScorer, Verdict, named, patience, verdicts, version
+from trivium.reward.base import AnyScorer, GroupScorer, Verdict, patience, scorer_name, verdicts, version
 from trivium.trace import Episode
 
 
@@ -22,7 +22,7 @@ def compose(**parts: tuple[float, AnyScorer]) -> AnyScorer:
     whole = [isinstance(part, tuple) and len(part) == 2 and _is_scorer(part[1]) for part in parts.values()]
     if not (whole and all(whole)):
         raise InputError("compose takes parts by name, each a weight and a scorer: compose(outcome=(1.0, judge))")
-    of_parts = " ".join(f"{name}={weight:g}*{named(part)}({version(part)})" for name, (weight, part) in parts.items())
+    of_parts = " ".join(f"{name}={weight:g}*{scorer_name(part)}({version(part)})" for name, (weight, part) in parts.items())
     if any(isinstance(part, GroupScorer) for _, part in parts.values()):
         return Composed(parts, of_parts)
 

@@ -55,8 +55,8 @@ class Group:
     @property
     def differs(self) -> bool:
         """Whether its rewards say which attempt was better: they differ, or one of them differs from the stated baseline."""
-        known = [*self.rewards] if self.baseline is None else [*self.rewards, self.baseline]
-        return bool(known) and bool(np.ptp(known) >= EQUAL)
+        values = [*self.rewards] if self.baseline is None else [*self.rewards, self.baseline]
+        return bool(values) and bool(np.ptp(values) >= EQUAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,22 +188,22 @@ def _check(row: Row, algorithm: Algorithm) -> None:
         raise Unsupported(f"{algorithm.name} needs samples, {where} was decoded greedily (temperature 0); SFT does not")
 
 
-def split(found: list[Lesson], substeps: int, offset: int = 0) -> list[list[Lesson]]:
+def split(every: list[Lesson], substeps: int, offset: int = 0) -> list[list[Lesson]]:
     """Whole episodes dealt in turn to `substeps` optimizer steps, each with its branches, so that what they share is computed
     once; `offset` is the number of such families on lower ranks.
 
     The rule sees no length and no row, so neither cutting an episode nor moving it to another rank changes its step.
     """
     parts: list[list[Lesson]] = [[] for _ in range(substeps)]
-    turn = {family: number for number, family in enumerate(families(found), offset)}
-    for lesson in found:
+    turn = {family: number for number, family in enumerate(families(every), offset)}
+    for lesson in every:
         parts[turn[lesson.family] % substeps].append(lesson)
     return parts
 
 
-def families(found: list[Lesson]) -> list[str]:
+def families(every: list[Lesson]) -> list[str]:
     """Each family once, in order."""
-    return list(dict.fromkeys(lesson.family for lesson in found))
+    return list(dict.fromkeys(lesson.family for lesson in every))
 
 
 def counts(part: list[Lesson], totals: Tensor | None = None) -> Counts:
@@ -277,32 +277,32 @@ def _common(one: Row, two: Row) -> int:
     return int(differ[0]) if len(differ) else both
 
 
-def _micro(chosen: list[Numbered], shared: list[int], part: list[Lesson], weights: Tensor, algorithm: Algorithm) -> Micro:
-    made = [row for row, _ in chosen]
-    view = Packed([len(row.tokens) for row in made], shared)
+def _micro(numbered: list[Numbered], shared: list[int], part: list[Lesson], weights: Tensor, algorithm: Algorithm) -> Micro:
+    parts = [row for row, _ in numbered]
+    view = Packed([len(row.tokens) for row in parts], shared)
     # where every token of every row stands in the run, and where the one to its left does
-    every = [view.places(number) for number in range(len(made))]
-    masks = [torch.from_numpy(row.mask) for row in made]
+    every = [view.places(number) for number in range(len(parts))]
+    masks = [torch.from_numpy(row.mask) for row in parts]
     index = torch.cat([places[mask] for places, mask in zip(every, masks, strict=True)])
     left = torch.cat([places.roll(1)[mask] for places, mask in zip(every, masks, strict=True)])
     place, of = index.unique(return_inverse=True)
     # imitation is at temperature 1, whatever the teacher's was
-    heat = torch.tensor([row.temperature if algorithm.samples else 1.0 for row in made], dtype=torch.float64)
-    trained = torch.tensor([row.trained for row in made])
-    episode = torch.tensor([number for _, number in chosen]).repeat_interleave(trained)
+    heat = torch.tensor([row.temperature if algorithm.samples else 1.0 for row in parts], dtype=torch.float64)
+    trained = torch.tensor([row.trained for row in parts])
+    episode = torch.tensor([number for _, number in numbered]).repeat_interleave(trained)
     advantages = torch.tensor([lesson.advantage for lesson in part], dtype=torch.float64)
     return Micro(
-        tokens=torch.from_numpy(np.concatenate([row.tokens[s:] for row, s in zip(made, shared, strict=True)])).long(),
+        tokens=torch.from_numpy(np.concatenate([row.tokens[s:] for row, s in zip(parts, shared, strict=True)])).long(),
         lengths=view.lengths,
         shared=view.shared,
         place=place,
         left=_scattered(left, of, len(place)),
         temperature=_scattered(heat.repeat_interleave(trained), of, len(place)),
         of=of,
-        old=torch.from_numpy(np.concatenate([row.logprobs[row.mask] for row in made])),
+        old=torch.from_numpy(np.concatenate([row.logprobs[row.mask] for row in parts])),
         advantage=advantages[episode],
         weight=weights[episode],
-        version=torch.from_numpy(np.concatenate([row.versions[row.mask] for row in made])).long(),
+        version=torch.from_numpy(np.concatenate([row.versions[row.mask] for row in parts])).long(),
         episode=episode,
     )
 

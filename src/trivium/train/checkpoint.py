@@ -64,10 +64,10 @@ class Checkpoints:
         """
         with learner.changing:
             weights, optimizer = learner.network.own_state(), learner.optimizer_state()
-            if learner.network.sharded and ranks.mine():
+            if learner.network.sharded and ranks.number():
                 return None
-            told = {"version": learner.version, "algorithm": learner.algorithm.name, "alpha": learner.network.alpha}
-            contents = save(_whole(weights)), save(_whole(optimizer)), json.dumps(told | {"user": user or {}}).encode()
+            facts = {"version": learner.version, "algorithm": learner.algorithm.name, "alpha": learner.network.alpha}
+            contents = save(_whole(weights)), save(_whole(optimizer)), json.dumps(facts | {"user": user or {}}).encode()
         return self._put(contents)
 
     def _put(self, contents: tuple[bytes, bytes, bytes]) -> Path:

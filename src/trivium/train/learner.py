@@ -12,7 +12,7 @@ from torch import Tensor
 
 from trivium.errors import InputError, TriviumError, Unsupported
 from trivium.nn import Network, Packed
-from trivium.nn.shard import part as kept
+from trivium.nn.shard import part as own_part
 from trivium.nn.shard import whole
 from trivium.train import ranks
 from trivium.train.algorithms import Algorithm, Tokens
@@ -103,13 +103,13 @@ class Learner:
     def _learn(self, batch: Batch) -> Step:
         if not all(p.requires_grad for group in self.optimizer.param_groups for p in group["params"]):
             raise InputError("weights that this learner was given have been frozen since: lora() comes before Learner()")
-        found, dropped, offset = self._agree(batch)
+        every, dropped, offset = self._agree(batch)
         meter = Meter()
         meter.add("groups", len(batch.groups))
         meter.add("groups_dropped", dropped)
         for group in batch.groups:
             meter.add_each("reward", torch.tensor(group.rewards, dtype=torch.float64))
-        for number, part in enumerate(split(found, self.adamw.substeps, offset)):
+        for number, part in enumerate(split(every, self.adamw.substeps, offset)):
             self._substep(part, meter, first=number == 0)
         metrics = meter.read()
         metrics["no_signal"] = float(metrics["updates"] + metrics["updates_skipped"] == 0)
@@ -119,21 +119,21 @@ class Learner:
 
     def _agree(self, batch: Batch) -> tuple[list[Lesson], int, int]:
         """This rank's lessons, groups dropped, and the families of lower ranks; one rank's error is raised on all."""
-        found, dropped, error = [], 0, None
+        every, dropped, error = [], 0, None
         try:
-            found, dropped = lessons(batch, self.algorithm, self.policies)
-            self._check_tokens(found)
+            every, dropped = lessons(batch, self.algorithm, self.policies)
+            self._check_tokens(every)
         except TriviumError as caught:
             error = caught
-        said, mine = ranks.gather((error, len(families(found))))
-        for other, _ in said:
+        reports, mine = ranks.gather((error, len(families(every))))
+        for other, _ in reports:
             if other is not None:
                 raise other
-        return found, dropped, sum(number for _, number in said[:mine])
+        return every, dropped, sum(number for _, number in reports[:mine])
 
-    def _check_tokens(self, found: list[Lesson]) -> None:
+    def _check_tokens(self, every: list[Lesson]) -> None:
         size = self.network.config.vocab_size
-        for lesson in found:
+        for lesson in every:
             for row in lesson.rows:
                 if row.tokens.min() < 0 or row.tokens.max() >= size:
                     raise InputError(f"episode {row.episode} has a token that this network, of {size:,}, does not know")
@@ -145,19 +145,19 @@ class Learner:
         meter.add("episodes", sum(lesson.learned for lesson in part))
         weights = self.algorithm.normaliser(counts(part, totals))
         _check_shape(self.algorithm, "normaliser", weights, len(part), "episode")
-        made = self._micros(part, weights)
+        runs = self._micros(part, weights)
         self.optimizer.zero_grad(set_to_none=True)  # a step that broke half-way may have left some
-        sequence = self._sequence(made, part) if self.algorithm.sequence else None
-        for micro in made:
+        sequence = self._sequence(runs, part) if self.algorithm.sequence else None
+        for micro in runs:
             self._backward(micro, sequence, meter, first)
         self._update(meter)
 
     def _micros(self, part: list[Lesson], weights: Tensor) -> list[Micro]:
         """The runs of a substep: equally many on all ranks of a sharded network, as they gather its layers together."""
-        made = micros(part, weights, self.algorithm, self.compute.micro_tokens, self.compute.share)
+        runs = micros(part, weights, self.algorithm, self.compute.micro_tokens, self.compute.share)
         if self.network.sharded:
-            made += [blank()] * (int(ranks.largest(torch.tensor(len(made)))) - len(made))
-        return [micro.to(self._device) for micro in made]
+            runs += [blank()] * (int(ranks.largest(torch.tensor(len(runs)))) - len(runs))
+        return [micro.to(self._device) for micro in runs]
 
     def _backward(self, micro: Micro, sequence: Tensor | None, meter: Meter, first: bool) -> None:
         new, entropy = self._logprobs(self.network, micro)
@@ -168,12 +168,12 @@ class Learner:
             sequence=None if sequence is None else sequence[micro.episode].to(new.dtype),
             reference=self._reference(micro),
         )
-        made = self.algorithm.loss(tokens)
-        if not isinstance(made, tuple) or len(made) != 2:
+        result = self.algorithm.loss(tokens)
+        if not isinstance(result, tuple) or len(result) != 2:
             raise InputError(f"{self.algorithm.name}'s loss gives no pair: (loss [N], clipped [N])")
-        value, cut = made
-        for given in made:
-            _check_shape(self.algorithm, "loss", given, len(new), "token")
+        value, cut = result
+        for tensor in result:
+            _check_shape(self.algorithm, "loss", tensor, len(new), "token")
         if not value.requires_grad:
             raise InputError(f"{self.algorithm.name}'s loss does not depend on `new`, so it teaches nothing")
         loss = (micro.weight.to(new.dtype) * value).sum()
@@ -202,13 +202,13 @@ class Learner:
         return None if self.reference is None else self._logprobs(self.reference, micro)[0]
 
     @torch.no_grad()
-    def _sequence(self, made: list[Micro], part: list[Lesson]) -> Tensor:
+    def _sequence(self, runs: list[Micro], part: list[Lesson]) -> Tensor:
         """Mean log-ratio of each episode: a forward pass ahead, as its rows may lie in several micro-batches."""
-        summed = torch.zeros(len(part), dtype=torch.float64, device=self._device)
-        for micro in made:
+        sums = torch.zeros(len(part), dtype=torch.float64, device=self._device)
+        for micro in runs:
             new, _ = self._logprobs(self.network, micro)
-            summed.index_add_(0, micro.episode, (new - micro.old).double())
-        return summed / torch.tensor([lesson.trained for lesson in part], device=self._device)
+            sums.index_add_(0, micro.episode, (new - micro.old).double())
+        return sums / torch.tensor([lesson.trained for lesson in part], device=self._device)
 
     def _update(self, meter: Meter) -> None:
         """One optimizer update from the gradients of all ranks; one that is not finite is counted and thrown away."""
@@ -245,7 +245,7 @@ class Learner:
                 raise InputError(f"this optimizer state is of another network: {name}")
         self.optimizer.state.clear()
         for name, key, value in entries:
-            value = value.to(parameters[name].device) if key == "step" else kept(value, parameters[name])
+            value = value.to(parameters[name].device) if key == "step" else own_part(value, parameters[name])
             self.optimizer.state[parameters[name]][key] = value.clone()  # a fused AdamW wants its step counts there too
 
     def _parameters(self) -> dict[str, torch.nn.Parameter]:
@@ -277,17 +277,15 @@ class Meter:
 
     def read(self) -> dict[str, float]:
         """The step's metrics over all ranks: sums, means of what was counted, maxima."""
-        summed = dict(
-            zip(_SUMS, ranks.total(torch.tensor(list(self.sums.values()), dtype=torch.float64)).tolist(), strict=True)
-        )
+        sums = dict(zip(_SUMS, ranks.total(torch.tensor(list(self.sums.values()), dtype=torch.float64)).tolist(), strict=True))
         worst = ranks.largest(torch.tensor(list(self.worst.values()), dtype=torch.float64)).tolist()
-        made = {name: summed[name] for name in _COUNTS}
-        made["tokens_trained"] = summed["entropy#"]
-        made["loss"] = summed["loss"] / max(1, self.updates + self.skipped)
-        made |= {name: summed[name] / summed[f"{name}#"] for name in _MEANS if summed[f"{name}#"]}
-        made |= {f"{name}_max": value for name, value in zip(_WORST, worst, strict=True) if summed[f"{name}#"]}
-        made["grad_norm"] = sum(self.norms) / max(1, len(self.norms))
-        return made | {"updates": float(self.updates), "updates_skipped": float(self.skipped)}
+        metrics = {name: sums[name] for name in _COUNTS}
+        metrics["tokens_trained"] = sums["entropy#"]
+        metrics["loss"] = sums["loss"] / max(1, self.updates + self.skipped)
+        metrics |= {name: sums[name] / sums[f"{name}#"] for name in _MEANS if sums[f"{name}#"]}
+        metrics |= {f"{name}_max": value for name, value in zip(_WORST, worst, strict=True) if sums[f"{name}#"]}
+        metrics["grad_norm"] = sum(self.norms) / max(1, len(self.norms))
+        return metrics | {"updates": float(self.updates), "updates_skipped": float(self.skipped)}
 
 
 _WORST = ("ratio", "gap", "staleness")
@@ -296,10 +294,10 @@ _COUNTS = ("groups", "groups_dropped", "episodes", "tokens_seen", "tokens_comput
 _SUMS = (*_COUNTS, "loss", *_MEANS, *(f"{name}#" for name in _MEANS))
 
 
-def _check_shape(algorithm: Algorithm, part: str, given: Tensor, count: int, each: str) -> None:
+def _check_shape(algorithm: Algorithm, part: str, tensor: Tensor, count: int, each: str) -> None:
     """InputError for a part of an algorithm that gives other than one number each, which would spread over all unseen."""
-    if not isinstance(given, Tensor) or given.shape != (count,):
-        shown = f"a tensor {list(given.shape)}" if isinstance(given, Tensor) else f"{type(given).__name__} {given!r}"
+    if not isinstance(tensor, Tensor) or tensor.shape != (count,):
+        shown = f"a tensor {list(tensor.shape)}" if isinstance(tensor, Tensor) else f"{type(tensor).__name__} {tensor!r}"
         raise InputError(f"{algorithm.name}'s {part} gives {shown}, not one number for each {each} [{count}], as a tensor")
 
 

@@ -10,28 +10,28 @@ import torch.distributed as dist
 from torch import Tensor
 
 
-def together() -> bool:
+def distributed() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
-def mine() -> int:
+def number() -> int:
     """Our number."""
-    return dist.get_rank() if together() else 0
+    return dist.get_rank() if distributed() else 0
 
 
 def total(tensor: Tensor) -> Tensor:
     """Sum over ranks."""
-    return _reduced(tensor, dist.ReduceOp.SUM) if together() else tensor
+    return _reduced(tensor, dist.ReduceOp.SUM) if distributed() else tensor
 
 
 def largest(tensor: Tensor) -> Tensor:
     """Maximum over ranks, element by element."""
-    return _reduced(tensor, dist.ReduceOp.MAX) if together() else tensor
+    return _reduced(tensor, dist.ReduceOp.MAX) if distributed() else tensor
 
 
 def gather(value: Any) -> tuple[list[Any], int]:
     """Every rank's `value` (small, picklable) in the order of ranks, and which of them is ours."""
-    if not together():
+    if not distributed():
         return [value], 0
     values: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value)
@@ -40,7 +40,7 @@ def gather(value: Any) -> tuple[list[Any], int]:
 
 def sum_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
     """Add up gradients over ranks, in one run; a parameter that this rank never touched counts as zero."""
-    if not together():
+    if not distributed():
         return
     gradients = [_gradient(parameter) for parameter in parameters]
     summed = total(torch.cat([gradient.flatten() for gradient in gradients]))
