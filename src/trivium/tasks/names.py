@@ -44,7 +44,7 @@ ENDINGS: dict[str, tuple[str, ...]] = {
     "river": tuple("beck bourne brook dore eden esk ness rill sel ser tane tees une ver wash".split()),
     "school": tuple("bridge brook croft don field ford grove hall hurst leigh more stow worth".split()),
 }
-_WORDS_OF: dict[str, tuple[str, ...]] = {
+_WORDS_OF: dict[Kind, tuple[str, ...]] = {
     "person": ("given", "family"),
     "company": ("company", "trade"),
     "city": ("city",),
@@ -52,7 +52,7 @@ _WORDS_OF: dict[str, tuple[str, ...]] = {
     "river": ("river",),
     "school": ("school",),
 }
-KINDS: tuple[Kind, ...] = tuple(_WORDS_OF)  # type: ignore[assignment]
+KINDS: tuple[Kind, ...] = tuple(_WORDS_OF)
 
 
 def split_of(word: str) -> Split:

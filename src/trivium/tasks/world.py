@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from trivium.corpus.base import Document
 from trivium.errors import InputError
@@ -25,7 +25,10 @@ from trivium.tasks import names
 from trivium.tasks.relations import FORMER, OF, RELATIONS, Relation
 from trivium.trace.episode import Task
 
-SHARES = {"company": 1.0, "person": 1.5, "product": 0.8, "city": 0.8, "school": 0.3, "river": 0.4, "prize": 0.25}
+Kind = names.Kind | Literal["prize"]
+SHARES: dict[Kind, float] = {
+    "company": 1.0, "person": 1.5, "product": 0.8, "city": 0.8, "school": 0.3, "river": 0.4, "prize": 0.25,
+}  # fmt: skip
 """How many entities of a kind there are for each company."""
 
 _PASSAGES_PER_COMPANY = 35
@@ -165,15 +168,15 @@ def _cast(rng: random.Random, companies: int, split: names.Split) -> dict[str, l
     return cast
 
 
-def _new_name(rng: random.Random, kind: str, earlier: list[str], split: names.Split) -> str:
+def _new_name(rng: random.Random, kind: Kind, earlier: list[str], split: names.Split) -> str:
     if kind == "school":
         return f"{names.name(rng, 'school', split)} College"
     if kind == "prize":
         return f"{names.word(rng, 'family', split)} Prize"
-    made = names.name(rng, kind, split)  # type: ignore[arg-type]
+    name = names.name(rng, kind, split)
     if kind not in ("company", "person") or not earlier or rng.random() > _NAMESAKE:
-        return made
-    words, like = made.split(), rng.choice(earlier).split()
+        return name
+    words, like = name.split(), rng.choice(earlier).split()
     shared = 1 if kind == "person" else rng.randrange(2)  # people share family names, companies either word
     words[shared] = like[shared]
     return " ".join(words)

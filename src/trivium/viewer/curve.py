@@ -48,7 +48,7 @@ def save(figure: Figure, path: str | Path) -> None:
     swap(Path(path), drawn.getvalue())
 
 
-STYLE = {
+STYLE: dict[Any, Any] = {
     "font.size": 9, "axes.titlesize": 11, "axes.titleweight": "bold", "axes.titlelocation": "left",
     "axes.edgecolor": "#999999", "axes.labelcolor": INK, "text.color": INK, "xtick.color": INK, "ytick.color": INK,
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": GRID, "axes.axisbelow": True,
@@ -79,11 +79,12 @@ class _Picture:
         """Two large panels above, two groups of four small ones below."""
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-        figure = Figure(figsize=(1600 / 120, 900 / 120), dpi=120, layout="constrained")
+        layout = ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08)
+        figure = Figure(figsize=(1600 / 120, 900 / 120), dpi=120, layout=layout)
         FigureCanvasAgg(figure)
-        figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)
-        above, below = figure.subfigures(2, 1, height_ratios=(1.15, 1), hspace=0.04)
+        above, below = figure.subfigures(2, 1, squeeze=False, height_ratios=(1.15, 1), hspace=0.04).flat
         held_out, training = above.subplots(1, 2)
         self._held_out(held_out)
         self._training(training)
@@ -160,8 +161,9 @@ def _steps(axes: Axes, events: Sequence[Event]) -> None:
     """Every panel spans the same whole steps, from 0 to the last one."""
     last = max([1, *(event.step for event in events if event.kind in ("rl", "rl_eval"))])
     axes.set_xlim(-0.02 * last, 1.02 * last)
-    axes.xaxis.get_major_locator().set_params(integer=True)
-    if axes.get_subplotspec().is_last_row():
+    axes.locator_params("x", integer=True)
+    place = axes.get_subplotspec()
+    if place is not None and place.is_last_row():
         axes.set_xlabel("RL step")
 
 

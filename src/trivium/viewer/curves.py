@@ -58,7 +58,7 @@ def _panel(axes: Axes, runs: Runs, kind: str, name: str) -> None:
             axes.plot(steps, values, color=colour, alpha=0.3, linewidth=1)
         if found:
             axes.plot(*_mean(found), "o-" if held_out else "-", color=colour, markersize=4, label=label)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params("x", integer=True)
     if not held_out:
         axes.set_xlabel("RL step")
 

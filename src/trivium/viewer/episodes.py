@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trivium.errors import InputError
-from trivium.trace import Call, Episode, Prune, Restart, Summarize, Thread
+from trivium.trace import Call, Cut, Episode, Prune, Restart, Thread
 from trivium.viewer import reading
 from trivium.viewer.panels import Labels
 from trivium.viewer.reading import Decode, Turn
@@ -137,7 +137,7 @@ class _Page:
     def handle(self, ref: str, gold: bool) -> Text:
         return Text(f"{STAR} {ref}", GOLD) if gold else Text(ref, "blue")
 
-    def cut(self, thread: Thread, turn: Turn, cut: Prune | Summarize | Restart) -> Text:
+    def cut(self, thread: Thread, turn: Turn, cut: Cut) -> Text:
         """What an op did to the view; gold that was dropped is red."""
         if isinstance(cut, Prune):
             shown = self.labels.documents(thread, self.episode.task)

@@ -99,10 +99,10 @@ def children(episode: Episode, call: Call) -> list[Thread]:
 
 def budget(thread: Thread, decode: Decode | None) -> int | None:
     """Tokens the window holds, as the usage line told the policy; None where none was shown, or nothing decodes."""
-    for segment in thread.segments if decode else ():
-        for _, told in read_usage(decode(segment.tokens)):
-            return told
-    return None
+    if decode is None:
+        return None
+    lines = (line for segment in thread.segments for line in read_usage(decode(segment.tokens)))
+    return next((size for _, size in lines), None)
 
 
 def texts(thread: Thread) -> dict[str, str]:
