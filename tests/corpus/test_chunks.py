@@ -116,6 +116,10 @@ def test_no_chunk_has_more_bytes_than_an_index_stores_in_one():
     assert [stop - start for start, stop in chunk_spans("\u00e9" * 8_192 + "x", 10**6)] == [4_096, 4_097]
 
 
+def test_a_letter_is_never_cut_however_long_it_counts():
+    assert chunk_spans("ab c", 5, count=lambda text: 9 * len(text)) == [(0, 1), (1, 2), (3, 4)]
+
+
 def test_white_space_around_a_chunk_belongs_to_none():
     assert chunk_spans("  a b \n\n c d\t", 2) == [(2, 5), (9, 12)] and chunk_spans(" \n ", 2) == chunk_spans("", 2) == []
     (chunk,) = split(Document("d", "Title", " \n"))

@@ -43,7 +43,8 @@ def test_a_folder_is_read_recursively_with_titles(tmp_path):
     write(tmp_path / "deep" / "a.txt", "# no heading in plain text")
     write(tmp_path / "no-heading.md", b"\xef\xbb\xbfjust text")
     write(tmp_path / ".git" / "x.md", "hidden")
-    write(tmp_path / "picture.png", b"\x89PNG")
+    write(tmp_path / "deep" / ".cache" / "x.md", "hidden")
+    write(tmp_path / "folder.md" / "picture.png", b"\x89PNG")
     assert read_documents(tmp_path) == [
         Document("b.md", "The *Oster* valley", "intro\n\n## The *Oster* valley ##\ntext"),
         Document("c.md", "Said once", "Some text.\n\n# Another\nmore"),
@@ -81,6 +82,7 @@ def test_a_title_is_no_comment_and_a_rule_no_front_matter(tmp_path, text):
         ("###### Title ######", "Title"),
         ("#\tTitle \t# ", "Title"),
         ("# C#", "C#"),
+        ("# Windows XX", "Windows XX"),
         ("# C # D", "C # D"),
         ("# \u00a0Title", "Title"),
         ("####### Title", "c"),
@@ -95,6 +97,23 @@ def test_the_title_is_what_a_heading_says(tmp_path, line, title):
     write(tmp_path / "c.md", f"{line}\n\nBody.\n")
     (document,) = read_documents(tmp_path)
     assert document.title == title and document.text == ("Body.\n" if title != "c" else f"{line}\n\nBody.\n")
+
+
+def test_code_before_a_heading_is_text_before_it(tmp_path):
+    text = "  ```\n# a comment\n```\n# Title\nBody."
+    write(tmp_path / "c.md", text)
+    assert read_documents(tmp_path) == [Document("c.md", "Title", text)]
+
+
+def test_a_title_or_a_text_is_enough(tmp_path):
+    path = write(tmp_path / "c.jsonl", '{"_id": 7, "title": "T", "text": " "}\n{"id": "b", "text": "x"}')
+    assert read_documents(path) == [Document("7", "T", " "), Document("b", "", "x")]
+
+
+def test_only_the_first_line_of_judgements_is_a_header(tmp_path):
+    qrels = "query-id\tcorpus-id\tscore\nquery-id\td1\t2\n"
+    folder = beir(tmp_path, queries='{"_id": "query-id", "text": "what"}', qrels=qrels)
+    assert read_beir(folder).qrels == {"query-id": {"d1": 2}}
 
 
 def test_an_empty_heading_is_passed_over_for_one_that_says_something(tmp_path):
@@ -154,6 +173,7 @@ BAD_LINES = {
     '{"_id": "b", "text": "x", "metadata": [1]}': ':2: the field "metadata" is no object',
     '{"_id": "b", "title": " ", "text": ""}': ":2: the document has neither",
     '{"_id": "a", "text": "again"}': "the id 'a' stands twice",
+    '{"_id": true, "text": "x"}': ':2: the field "_id"',
 }
 
 

@@ -29,7 +29,7 @@ LONGEST_PATTERN = 1_000
 _PATTERN_MEMORY = 1 << 20
 RRF_K = 60
 _SPACES = re.compile(
-    r"(\\Q.*?(?:\\E|\Z)|\\[^ ]|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*+\])|(?:\\? )+(?=\\? [*?{])|(?:\\? )+", re.DOTALL
+    r"(\\Q.*?(?:\\E|\Z)|\\[^ ]|\[\^?\]?(?:\[:\^?\w+:\]|\\.|[^\]\\])*\])|(?:\\? )+(?=\\? [*?{])|(?:\\? )+", re.DOTALL
 )
 """Spaces of a pattern, escaped or not, the last one by itself where it is repeated; first whatever holds some that are not
 to be touched: quotes, other escapes and classes."""
