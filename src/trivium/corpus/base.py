@@ -73,10 +73,13 @@ class Hit:
 
 class Embedder(Protocol):
     """Texts to vectors of unit length. `name` tells apart whatever gives different vectors: it is written into the
-    index."""
+    index. `dim` is the length of a vector."""
 
-    name: str
-    dim: int
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def dim(self) -> int: ...
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """float32 [len(texts), dim], each row of norm 1, in the order of `texts`."""
