@@ -108,6 +108,31 @@ def test_every_public_name_has_a_docstring(name):
     assert written and not written.startswith(f"{name}("), f"trivium.{name} has no docstring"
 
 
+GUIDES = sorted(ROOT.glob("docs/*.md"))
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=named)
+def test_a_page_begins_with_what_its_reader_wants(page):
+    _, begins, *_ = page.read_text().split("\n\n")
+    assert begins.startswith(("You want ", "You have ", "You read ")), f"{named(page)} begins with {begins[:80]!r}"
+
+
+@pytest.mark.parametrize(("page", "most"), [("README.md", 120), ("docs/learning.md", 150)])
+def test_a_stranger_reads_it_to_the_end(page, most):
+    assert len((ROOT / page).read_text().splitlines()) <= most
+
+
+def test_the_readme_decides_by_few_numbers():
+    assert len(re.findall(r"\d*\.\d+", (ROOT / "README.md").read_text())) <= 25
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.name != "log.md" and page.parent.name != "results"], ids=named)
+def test_lines_are_of_a_normal_length(page):
+    """Tables and code need their width; the log is a diary."""
+    lines = [line for line in prose(page).split("\n") if not line.startswith(("|", "    ", "![", "#"))]
+    assert max(map(len, lines)) <= 220, max(lines, key=len)
+
+
 def test_no_document_names_a_machine():
     for page in PAGES:
         assert not re.search(r"(?<![\w.])/(work|home|root|tmp)/", page.read_text()), named(page)
