@@ -34,7 +34,7 @@ def _held(source: Path, text: str) -> Iterator[tuple[str, re.Pattern[str], str]]
         for number, each in enumerate(value if isinstance(value, tuple) else (value,)):
             if isinstance(each, re.Pattern) and isinstance(each.pattern, str):
                 used = {method for method in METHODS if re.search(rf"\b{name}\.{method}\(", text)} or {"finditer"}
-                for method in used:
+                for method in sorted(used):  # in one order for all workers of a test run
                     yield f"{source.stem}.{name}{f'[{number}]' if value is not each else ''}", each, method
 
 
