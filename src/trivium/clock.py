@@ -16,8 +16,8 @@ class SimulatedClock:
     """Time that jumps to the next moment at which somebody wakes, as soon as nobody can go on.
 
     `run` runs a coroutine on an event loop whose time is this clock's. Every wait of asyncio is then simulated: sleeps,
-    timeouts, queues, locks. So the code under test is the code that runs, and what happens, and in which order, is decided
-    by the program alone (law 11). Where nobody will ever wake, LawError instead of a hang. Threads, processes and sockets
+    timeouts, queues, locks. So the code under test is the code that runs, and the program alone decides what happens, and in
+    which order (law 11). Where nobody will ever wake, it raises LawError instead of hanging. Threads, processes and sockets
     live outside of this time: use fakes that wait with asyncio.
     """
 
@@ -28,12 +28,12 @@ class SimulatedClock:
         return self._now
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """What `main` returns, or what it raises. The clock goes on from where it stood."""
+        """Run `main`, and return or raise what it does. The clock goes on from where it stood."""
         with asyncio.Runner(loop_factory=lambda: _Loop(self)) as runner:
             return runner.run(main)
 
     def jump(self, seconds: float) -> None:
-        """For the event loop: nobody can go on before so many seconds have passed."""
+        """Move on by so many seconds, before which nobody can go on. The event loop calls this."""
         self._now += seconds
 
 
@@ -49,7 +49,7 @@ class _Loop(asyncio.SelectorEventLoop):
 
 
 class _Jump(selectors.DefaultSelector):
-    """Where an event loop waits for the next timer, the clock jumps there."""
+    """A selector that lets the clock jump to the next timer, where an event loop would wait for it."""
 
     def __init__(self, clock: SimulatedClock) -> None:
         super().__init__()

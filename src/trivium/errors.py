@@ -1,12 +1,12 @@
 """The tree of errors.
 
     TriviumError
-    ├── InputError      a person gave something unusable: says what, where, and what to do
-    │   └── PatternError  a pattern for grep that is none, or took too long (corpus/search.py)
-    ├── CorruptError    a file of ours is torn or foreign: names it; nothing was changed
-    ├── Unsupported     an option that a part cannot honour (law 7): names both
+    ├── InputError      a person's input cannot be used; the message says what, where, and what to do
+    │   └── PatternError  a pattern for grep is none, or took too long (corpus/search.py)
+    ├── CorruptError    a file of ours is torn or foreign; the message names it, and nothing was changed
+    ├── Unsupported     a part cannot honour an option (law 7); the message names both
     ├── PolicyError     a policy could not speak: a dead server, a refused request, a spent cap
-    ├── PlaceError      where an episode acts broke: a dead sandbox, a lost snapshot
+    ├── PlaceError      the place where an episode acts broke: a dead sandbox, a lost snapshot
     ├── Unreachable     a store of weights did not answer in time, or refused (weights/store.py)
     └── LawError        an invariant of the design is broken: a bug in Trivium, never the user's doing
 
@@ -15,8 +15,8 @@ What a policy does wrong (broken JSON, an unknown tool, a full window) is no exc
 
 from __future__ import annotations
 
-PASSING = frozenset({408, 409, 429, 500, 502, 503, 504})
-"""HTTP statuses of a server that is busy or gone for a moment: what was asked is asked again, and only then an error."""
+TRANSIENT = frozenset({408, 409, 429, 500, 502, 503, 504})
+"""HTTP statuses of a server that is busy or gone for a moment. A request is sent again, and only then an error."""
 
 
 class TriviumError(Exception):
@@ -40,7 +40,7 @@ class PolicyError(TriviumError):
 
 
 class PlaceError(TriviumError):
-    """Where an episode acts is gone or broken: it ends there, by no doing of its policy's."""
+    """The place where an episode acts is gone or broken. The episode ends there, through no fault of its policy."""
 
 
 class LawError(TriviumError):

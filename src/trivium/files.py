@@ -1,4 +1,4 @@
-"""Files: how they are written so that a power cut cannot tear them (law 9), and what is looked for in a folder."""
+"""Files: how to write them so that a power cut cannot tear them (law 9), and which of a model's files make its tokenizer."""
 
 from __future__ import annotations
 
@@ -21,38 +21,43 @@ def write(path: Path, data: bytes) -> None:
 
 
 def swap(path: Path, data: bytes) -> None:
-    """Make `data` what `path` holds: the whole of it or the old file, whatever kills us between."""
+    """Replace the content of `path` by `data`. The file is the old one or the new one, whatever kills us between."""
+    temporary = _temporary(path)
     try:
-        write(_staged(path), data)
-        os.replace(_staged(path), path)
-    except OSError:  # a full disk has no room for what was begun
-        _staged(path).unlink(missing_ok=True)
+        write(temporary, data)
+        os.replace(temporary, path)
+    except OSError:  # a full disk has no room for a part of a file either
+        temporary.unlink(missing_ok=True)
         raise
 
 
-def _staged(path: Path) -> Path:
-    """Where this process writes first; a killed one leaves it."""
+def _temporary(path: Path) -> Path:
+    """The file that this process writes first. A killed process leaves it."""
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
 
-def is_staged(name: str, of: str) -> bool:
-    """Whether `name` is what a killed process left of a file called `of`."""
+def is_temporary(name: str, of: str) -> bool:
+    """Whether `name` is the temporary file that a killed process left of a file called `of`."""
     return bool(re.fullmatch(rf"\.{re.escape(of)}\.\d+\.tmp", name))
 
 
 def vocabulary(folder: Path) -> list[Path]:
-    """The files in a model's folder from which its tokenizer is made, tokenizer.json before what it is made of; of a folder
-    without any, transformers makes a tokenizer that knows no word, and says nothing."""
-    if (whole := folder / "tokenizer.json").exists():
-        return [whole]
+    """The files of a model's tokenizer: tokenizer.json, or else those that it can be made from.
+
+    Of a folder without any, transformers makes a tokenizer that knows no word, and says nothing.
+    """
+    if (file := folder / "tokenizer.json").exists():
+        return [file]
     parts = ("vocab*", "merges.txt", "*.model", "*.tiktoken", "tekken.json")
     return sorted({path for pattern in parts for path in folder.glob(pattern)})
 
 
 @contextmanager
 def new_folder(folder: Path) -> Generator[Path]:
-    """A folder to fill, which becomes `folder` when all went well; else nothing does. InputError where that is not empty, or
-    nothing that a folder can take the place of."""
+    """A folder to fill, which becomes `folder` when all went well, and vanishes otherwise.
+
+    Raises InputError if `folder` is not empty, or is a link, a mount or the present folder.
+    """
     folder = Path(os.path.abspath(folder))
     if folder.is_symlink() or folder.is_mount() or folder == Path.cwd():
         raise InputError(f"{folder} is a link, a mount or the folder you are in: name one that is not there yet")
@@ -60,17 +65,17 @@ def new_folder(folder: Path) -> Generator[Path]:
         raise InputError(f"{folder} is not empty: name a new folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as temporary:
-        filling = Path(temporary) / folder.name
-        filling.mkdir()
-        yield filling
-        for path in (*filling.rglob("*"), filling):
+        new = Path(temporary) / folder.name
+        new.mkdir()
+        yield new
+        for path in (*new.rglob("*"), new):
             sync(path)
-        os.replace(filling, folder)
+        os.replace(new, folder)
         sync(folder.parent)
 
 
 def sync(path: Path) -> None:
-    """Wait until the disk has what is in a file, or the names in a folder."""
+    """Wait until the disk has the content of a file, or the names in a folder."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -80,7 +85,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def full_disk() -> Generator[None]:
-    """What safetensors says of a file that it cannot write is an OSError, as it is of any other file."""
+    """Raise an OSError where safetensors cannot write a file, as for any other file."""
     from safetensors import SafetensorError
 
     try:

@@ -1,4 +1,4 @@
-"""Libraries that would talk amid what a command prints."""
+"""Keeps libraries from printing amid the output of a command."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from contextlib import contextmanager
 
 @contextmanager
 def quiet() -> Generator[None]:
-    """Without transformers' progress bars."""
+    """Run without transformers' progress bars."""
     from transformers.utils import logging  # brings torch, which a corpus without an embedder can do without
 
-    shown = logging.is_progress_bar_enabled()
+    enabled = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:
         yield
     finally:
-        if shown:
+        if enabled:
             logging.enable_progress_bar()

@@ -13,7 +13,7 @@ from urllib.request import Request, urlopen
 
 import numpy as np
 
-from trivium.errors import PASSING, InputError
+from trivium.errors import TRANSIENT, InputError
 
 _TRIES = 4
 
@@ -68,7 +68,7 @@ class EndpointEmbedder:
                     return json.load(response)
             except HTTPError as error:
                 reason = f"{error.code} {error.read(200).decode(errors='replace')}"
-                if error.code not in PASSING:
+                if error.code not in TRANSIENT:
                     break
             except (OSError, HTTPException) as error:
                 reason = str(error)

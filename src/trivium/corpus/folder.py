@@ -50,7 +50,7 @@ def save(path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, 
         for old in path.iterdir():
             if old != generation and _GENERATION.fullmatch(old.name):
                 shutil.rmtree(old, ignore_errors=True)
-            elif files.is_staged(old.name, "CURRENT"):
+            elif files.is_temporary(old.name, "CURRENT"):
                 old.unlink(missing_ok=True)
 
 
@@ -102,7 +102,7 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def _ours(name: str) -> bool:
-    return name in ("CURRENT", "LOCK") or files.is_staged(name, "CURRENT") or bool(_GENERATION.fullmatch(name))
+    return name in ("CURRENT", "LOCK") or files.is_temporary(name, "CURRENT") or bool(_GENERATION.fullmatch(name))
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from trivium.errors import InputError, TriviumError
 
 T = TypeVar("T")
 _DEADLINE = timedelta(minutes=30)
-"""How long a rank waits for another in a collective before it fails: longer than any step, shorter than for ever."""
+"""How long a rank waits for another in a collective before it fails: longer than any step takes."""
 _LAST_WORDS = 10.0
 """Seconds for a rank that broke a collective to say why."""
 
@@ -40,18 +40,18 @@ class Rank:
         return self.number == 0
 
     def share(self, items: Sequence[T]) -> list[T]:
-        """This rank's part of `items`: contiguous, by rule; the parts of all ranks in order are `items` again."""
+        """This rank's part of `items`. It is contiguous, and the parts of all ranks in order are `items` again."""
         return list(items[self.number * len(items) // self.size : (self.number + 1) * len(items) // self.size])
 
     def gather(self, value: T) -> list[T]:
-        """Everybody's `value`, in the order of ranks."""
+        """The `value` of every rank, in the order of ranks."""
         if self.size == 1:
             return [value]
         import torch.distributed as dist
 
-        found: list[Any] = [None] * self.size
-        dist.all_gather_object(found, value)
-        return found
+        values: list[Any] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return values
 
     def barrier(self) -> None:
         """Wait for all ranks."""
@@ -59,10 +59,10 @@ class Rank:
 
 
 def launch(main: Callable[..., None], workers: int, *arguments: Any) -> None:
-    """Run `main(rank, *arguments)` in `workers` processes; this process is rank 0.
+    """Run `main(rank, *arguments)` in `workers` processes, of which this one is rank 0.
 
-    What another rank raised on purpose is raised here; TriviumError when it died otherwise. If this process dies the others
-    end with it. Raises InputError for less than one worker.
+    What another rank raised on purpose is raised here; if one died otherwise, a TriviumError is. If this process dies the
+    others end with it. Raises InputError for less than one worker.
     """
     if workers < 1:
         raise InputError(f"it takes a worker at least, not {workers}")
@@ -88,7 +88,7 @@ def launch(main: Callable[..., None], workers: int, *arguments: Any) -> None:
         except TriviumError:
             raise
         except Exception as error:  # a collective broke because another rank did?
-            _raise_theirs(others, folder, error)
+            _raise_cause(others, folder, error)
             raise
         finally:
             for process in others:  # before the group is left, so that they do not complain that we are gone
@@ -98,7 +98,7 @@ def launch(main: Callable[..., None], workers: int, *arguments: Any) -> None:
 
 
 def _wait_for_birth(others: Sequence[BaseProcess], folder: str) -> None:
-    """Until all have begun: one that died before it joined the group would be waited for until the deadline."""
+    """Wait until all have begun: for one that died before it joined the group we would wait until the deadline."""
     deadline = time.monotonic() + _DEADLINE.total_seconds()
     while len(list(Path(folder).glob("born-*"))) < len(others):
         if any(process.exitcode is not None for process in others):
@@ -108,15 +108,15 @@ def _wait_for_birth(others: Sequence[BaseProcess], folder: str) -> None:
         time.sleep(0.01)
 
 
-def _raise_theirs(others: Sequence[BaseProcess], folder: str, ours: Exception) -> None:
-    """Raises what another rank ended with, if one did."""
+def _raise_cause(others: Sequence[BaseProcess], folder: str, symptom: Exception) -> None:
+    """Raise what another rank ended with, if one did; `symptom` is what this rank noticed of it."""
     deadline = time.monotonic() + _LAST_WORDS
     while time.monotonic() < deadline and all(process.exitcode is None for process in others):
         time.sleep(0.05)
-    for left in sorted(Path(folder).glob("error-*")):
-        raise pickle.loads(left.read_bytes()) from None
+    for file in sorted(Path(folder).glob("error-*")):
+        raise pickle.loads(file.read_bytes()) from None
     if dead := [process.name for process in others if process.exitcode]:
-        raise TriviumError(f"{', '.join(dead)} died: run the same command again to go on ({ours})") from ours
+        raise TriviumError(f"{', '.join(dead)} died: run the same command again to go on ({symptom})") from symptom
 
 
 def _work(main: Callable[..., None], rank: Rank, folder: str, parent: int, arguments: tuple) -> None:
@@ -129,9 +129,9 @@ def _work(main: Callable[..., None], rank: Rank, folder: str, parent: int, argum
     try:
         main(rank, *arguments)
     except TriviumError as error:  # rank 0 tells people
-        left = Path(folder, f".error-{rank.number}")
-        left.write_bytes(pickle.dumps(error))
-        left.rename(Path(folder, f"error-{rank.number}"))
+        file = Path(folder, f".error-{rank.number}")
+        file.write_bytes(pickle.dumps(error))
+        file.rename(Path(folder, f"error-{rank.number}"))
         os._exit(1)
     _leave_group()
 
@@ -159,7 +159,7 @@ def _one_thread() -> None:
 
 
 def _die_with(parent: int) -> None:
-    """Linux: be killed when the parent is, so that a killed run leaves nobody writing."""
+    """Let Linux kill this process when its parent dies, so that a killed run leaves nobody writing."""
     try:
         import ctypes
 

@@ -1,8 +1,8 @@
-"""A run's folder: what was asked, what happened, and where to go on.
+"""A run's folder: its recipe, what happened, and where to go on.
 
 runs/demo/
-  recipe.json        the recipe's fields; going on with other fields is refused
-  inputs.json        digests of weights, questions and documents; going on with others is refused
+  recipe.json        the recipe's fields; a run does not go on with other fields
+  inputs.json        digests of weights, questions and documents; a run does not go on with others
   metrics.jsonl      one event a line
   episodes.db        the store: every episode of training and evaluation, with its scores
   checkpoints/       the learner's last good states
@@ -35,7 +35,7 @@ from trivium.errors import CorruptError, InputError
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened in a loop: `kind` (sft, rl, or rl_eval for a look at held-out tasks), the step, its numbers."""
+    """Something that happened in a loop: its `kind` (sft, rl, or rl_eval for a look at held-out tasks), step and numbers."""
 
     kind: str
     step: int
@@ -43,20 +43,23 @@ class Event:
 
 
 class Run:
-    """One run's folder, new or to be gone on with. Nothing in it is ever half-written (law 9)."""
+    """One run's folder, new or resumed. Nothing in it is ever half-written (law 9)."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._held: int | None = None
+        self._lock: int | None = None
 
     @classmethod
     def begin(cls, folder: str | Path, recipe: dict[str, Any]) -> Run:
-        """A run with this recipe: a new one, or the one already there if it has the same. It is the caller's alone until it
-        is closed or its process ends: InputError if another one trains there. Raises as `check` does."""
+        """A run with this recipe: a new one, or the one already there if it has the same.
+
+        It is the caller's alone until it is closed or its process ends. Raises InputError if another process trains there, and
+        as `check` does.
+        """
         run = cls(folder)
         run.check(recipe)
         run.folder.mkdir(parents=True, exist_ok=True)
-        run._hold()
+        run._acquire()
         try:
             run.check(recipe)  # again: another may have begun meanwhile
             if not (run.folder / "recipe.json").exists():
@@ -68,15 +71,15 @@ class Run:
 
     def close(self) -> None:
         """Let others go on with it."""
-        if self._held is not None:
-            os.close(self._held)
-            self._held = None
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
-    def _hold(self) -> None:
-        """Keep others from writing here, where the file system has locks: on the folder, which nothing replaces. InputError."""
-        self._held = os.open(self.folder, os.O_RDONLY)
+    def _acquire(self) -> None:
+        """Lock the folder, where the file system has locks, to keep others from writing here. InputError if another has it."""
+        self._lock = os.open(self.folder, os.O_RDONLY)
         try:
-            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             self.close()
             raise InputError(f"{self.folder} is being trained by another process: let it end, or stop it") from error
@@ -84,17 +87,17 @@ class Run:
             return  # a file system without locks
 
     def check(self, recipe: dict[str, Any]) -> None:
-        """Raises InputError if the folder holds something else, or a run whose recipe differs (naming the field)."""
+        """Raise InputError if the folder holds something else, or a run whose recipe differs, naming the field."""
         if file := next((place for place in (self.folder, *self.folder.parents) if place.is_file()), None):
             raise InputError(f"{file} is a file: give a folder with --out")
         if (self.folder / "recipe.json").exists():
-            self._same(recipe)
-        elif self.folder.exists() and not all(files.is_staged(path.name, "recipe.json") for path in self.folder.iterdir()):
+            self._compare(recipe)
+        elif self.folder.exists() and not all(files.is_temporary(path.name, "recipe.json") for path in self.folder.iterdir()):
             raise InputError(f"{self.folder} is not empty and no run: give another folder with --out")
 
     @classmethod
     def open(cls, folder: str | Path) -> Run:
-        """A run that is there. InputError if it is none."""
+        """The run in a folder. InputError if there is none."""
         run = cls(folder)
         if not (run.folder / "recipe.json").is_file():
             raise InputError(f"{run.folder} is no run: no recipe.json there (make one with `trivium train search`)")
@@ -102,69 +105,73 @@ class Run:
         return run
 
     def recipe(self) -> dict[str, Any]:
-        """Its fields. CorruptError if the file is torn or holds something else."""
-        kept = read_json(self.folder / "recipe.json")
-        if not isinstance(kept, dict):
+        """The recipe's fields. CorruptError if the file is torn or holds something else."""
+        fields = read_json(self.folder / "recipe.json")
+        if not isinstance(fields, dict):
             raise CorruptError(f"{self.folder / 'recipe.json'} holds no recipe")
-        return kept
+        return fields
 
-    def _same(self, recipe: dict[str, Any]) -> None:
+    def _compare(self, recipe: dict[str, Any]) -> None:
+        """Raise InputError if this run's recipe is another one."""
         old = self.recipe()
-        wanted = json.loads(json.dumps(recipe))
-        if new := sorted(wanted.keys() - old.keys()):
+        new = json.loads(json.dumps(recipe))
+        if names := sorted(new.keys() - old.keys()):
             raise InputError(
-                f"{self.folder} was begun by an older Trivium, which knew no {new[0]}: give another folder with --out"
+                f"{self.folder} was begun by an older Trivium, which knew no {names[0]}: give another folder with --out"
             )
-        if other := [name for name in sorted(wanted.keys() | old.keys()) if old.get(name) != wanted.get(name)]:
-            told = ", ".join(f"{name}={old.get(name)!r}, not {wanted.get(name)!r}" for name in other)
+        if names := [name for name in sorted(new.keys() | old.keys()) if old.get(name) != new.get(name)]:
+            differences = ", ".join(f"{name}={old.get(name)!r}, not {new.get(name)!r}" for name in names)
             raise InputError(
-                f"{self.folder} was begun with {told}: go on with the same recipe, or give another folder with --out"
+                f"{self.folder} was begun with {differences}: go on with the same recipe, or give another folder with --out"
             )
 
     def pin(self, inputs: dict[str, str]) -> None:
-        """Keep the digests of what the run was begun with. InputError, naming it, where one is another now: results of before
-        would be paired with others."""
+        """Keep the digests of the run's inputs. InputError, naming it, where one has changed since the run began: results on
+        other inputs would be paired with these."""
         if not (self.folder / "inputs.json").exists():
             write_json(self.folder / "inputs.json", inputs)
-        if changed := self.changed(inputs):
+        if changes := self.changes(inputs):
             raise InputError(
-                f"{self.folder} was begun with other {changed[0]} than there are now: bring them back, "
+                f"{self.folder} was begun with other {changes[0]} than there are now: bring them back, "
                 f"or give another folder with --out"
             )
 
-    def changed(self, inputs: Mapping[str, str]) -> list[str]:
-        """Which of these are others than those that the run was begun with; none where it kept no digests."""
+    def changes(self, inputs: Mapping[str, str]) -> list[str]:
+        """The names of those inputs that are others than when the run began; none where it has no digests."""
         path = self.folder / "inputs.json"
         old = read_json(path) if path.exists() else inputs
         return [name for name, digest in inputs.items() if not isinstance(old, dict) or old.get(name) != digest]
 
     @property
     def finished(self) -> bool:
-        """Whether training came to its end: the summary is what it writes last."""
+        """Whether training came to its end. It writes the summary last."""
         return (self.folder / "summary.json").is_file()
 
     def model(self) -> Path:
-        """The trained weights. InputError while training has not ended."""
+        """The folder of the trained weights. InputError while training has not ended."""
         model = self.folder / "model"
         if not self.finished or not model.is_dir():
             raise InputError(f"{self.folder} has no trained model yet: finish it with the command that began it")
         return model
 
     def export(self, folder: str | Path) -> Path:
-        """A copy of the trained weights in `folder`, which must be new or empty; it appears whole or not at all."""
+        """Copy the trained weights to `folder`, which must be new or empty. It appears whole or not at all.
+
+        Raises InputError where it is neither, and as `model` does; CorruptError for torn weights.
+        """
         model, folder = self.model(), Path(folder)
         _check_weights(model)
-        with files.new_folder(folder) as made:
-            shutil.copytree(model, made, dirs_exist_ok=True)
+        with files.new_folder(folder) as new:
+            shutil.copytree(model, new, dirs_exist_ok=True)
         return folder
 
     def log(self, event: Event) -> None:
-        """Append one event, flushed before we go on."""
+        """Append one event, and flush it."""
         with open(self.folder / "metrics.jsonl", "a") as file:
             file.write(_line(event))
 
     def events(self) -> list[Event]:
-        """All events so far. A last line torn by a kill is left out; any other bad line is a CorruptError by number."""
+        """All events so far. A last line torn by a kill is left out. Raises CorruptError, with its number, for any other."""
         return list(self._events())
 
     def _events(self) -> Iterator[Event]:
@@ -179,25 +186,25 @@ class Run:
 
     def forget_after(self, kind: str, step: int) -> None:
         """Drop events of `kind` (and evaluations of it) beyond `step`: the run goes on from there and repeats them. A torn
-        last line goes too, before the next event is written behind it."""
+        last line goes too, so that the next event begins on a line of its own."""
         path = self.folder / "metrics.jsonl"
-        kept = [event for event in self.events() if event.kind not in (kind, f"{kind}_eval") or event.step <= step]
-        text = "".join(map(_line, kept))
+        events = [event for event in self.events() if event.kind not in (kind, f"{kind}_eval") or event.step <= step]
+        text = "".join(map(_line, events))
         if path.exists() and path.read_text(errors="replace") != text:
             write_text(path, text)
 
     def result(self, name: str) -> Path:
-        """Where the evaluation `name` is kept."""
+        """The file of the evaluation `name`."""
         (self.folder / "results").mkdir(exist_ok=True)
         return self.folder / "results" / f"{name}.json"
 
 
 def _check_weights(model: Path) -> None:
-    """CorruptError for a folder without weights, or with a torn file of them."""
-    kept = sorted(model.glob("*.safetensors"))
-    if not kept:
+    """Raise CorruptError for a folder without weights, or with a torn file of them."""
+    weights = sorted(model.glob("*.safetensors"))
+    if not weights:
         raise CorruptError(f"{model} has lost its weights: no *.safetensors there")
-    for file in kept:
+    for file in weights:
         try:
             with safe_open(file, framework="numpy"):
                 pass
@@ -219,12 +226,12 @@ def _finite(value: Any) -> Any:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """The file whole or not at all; what is no finite number is null."""
+    """Write a file of JSON, whole or not at all. A number that is not finite is null."""
     write_text(path, json.dumps(_finite(value), indent=1) + "\n")
 
 
 def read_json(path: Path) -> Any:
-    """CorruptError naming the file if it is missing or no JSON."""
+    """The content of a file of JSON. CorruptError naming the file if it is missing or no JSON."""
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError) as error:
@@ -232,5 +239,5 @@ def read_json(path: Path) -> Any:
 
 
 def write_text(path: Path, text: str) -> None:
-    """The whole file or the old one, whatever kills us between."""
+    """Write a file. It is the whole new one or the old one, whatever kills us between."""
     files.swap(path, text.encode())

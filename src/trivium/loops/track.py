@@ -13,8 +13,8 @@ from trivium.loops.run import Event
 class TensorBoard:
     """Writes each finite number of an event as the scalar `kind/name`, such as `rl/reward` or `rl_eval/f1`, at its step.
 
-    metrics.jsonl stays the record: what the folder held is written anew from `events`, so that a resumed run shows no step
-    that was struck out. Raises InputError where the tensorboard package is missing.
+    metrics.jsonl stays the record. The files in the folder are written anew from `events`, so that a resumed run shows no
+    step that it repeats. Raises InputError where the tensorboard package is missing.
     """
 
     def __init__(self, folder: str | Path, events: Iterable[Event] = ()) -> None:
@@ -36,7 +36,7 @@ class TensorBoard:
 
 
 def require() -> None:
-    """InputError where the tensorboard package is missing."""
+    """Raise InputError where the tensorboard package is missing."""
     try:
         import tensorboard  # noqa: F401
     except ImportError as error:

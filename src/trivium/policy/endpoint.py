@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-from trivium.errors import PASSING, InputError, PolicyError, Unsupported
+from trivium.errors import TRANSIENT, InputError, PolicyError, Unsupported
 from trivium.policy.base import Reply, View
 from trivium.policy.message import Message
 from trivium.policy.render import Renderer
@@ -133,7 +133,7 @@ class Endpoint:
 def _passing(error: Exception) -> bool:
     """Worth another try: the server was busy or gone for a moment, not offended by what we asked."""
     status = getattr(error, "status_code", None)
-    return status in PASSING or type(error).__name__ in {"APIConnectionError", "APITimeoutError"}
+    return status in TRANSIENT or type(error).__name__ in {"APIConnectionError", "APITimeoutError"}
 
 
 def _unanswered(error: Exception) -> bool:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from blake3 import blake3
 
 from trivium import files
-from trivium.errors import PASSING, InputError, LawError, PolicyError, Unsupported
+from trivium.errors import TRANSIENT, InputError, LawError, PolicyError, Unsupported
 from trivium.policy.base import Reply, View
 from trivium.policy.render import Renderer
 from trivium.trace import Sampling
@@ -119,7 +119,7 @@ class Vllm:
             answer = await client.post("/inference/v1/generate", json=body)
         except httpx.TransportError as error:
             return None, f"{type(error).__name__} {error}".strip()
-        if answer.status_code in PASSING:
+        if answer.status_code in TRANSIENT:
             return None, _detail(answer)
         if answer.status_code != 200:
             raise PolicyError(f"{self.name}: vLLM at {self.url} refused: {_detail(answer)}")
@@ -285,7 +285,7 @@ class Vllm:
         except (httpx.TransportError, httpx.InvalidURL) as error:
             raise PolicyError(f"no vLLM answers at {self.url}{path}: {type(error).__name__} {error}") from error
         if answer.status_code != 200:
-            if missing and answer.status_code not in PASSING - {500}:  # of a method that it lacks it says 500
+            if missing and answer.status_code not in TRANSIENT - {500}:  # of a method that it lacks it says 500
                 self._refuse(missing)
             raise PolicyError(f"vLLM at {self.url}{path} refused: {_detail(answer)}")
         with self._understood(answer):

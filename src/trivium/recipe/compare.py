@@ -122,7 +122,7 @@ def _one_set(runs: Sequence[Measured]) -> None:
             names = f"{first.run.folder} ({ours}) and {run.run.folder} ({theirs})"
             raise InputError(f"{names} have no questions in common: name a folder to measure both on with --corpus")
     for run in runs:
-        if changed := run.run.changed(run.bench.data):
+        if changed := run.run.changes(run.bench.data):
             raise InputError(
                 f"{run.run.folder} was begun with other {changed[0]} than {run.source} has now: bring them back, "
                 f"or name the folder to measure on with --corpus"

@@ -27,7 +27,7 @@ def measure(folder: str, suite: Suite, greedy: bool, seed: int, watch: Watcher) 
     sampling = parts.greedy if greedy else parts.sampling
     comparison.check(suite, [recipe], greedy)
     bench = recipe.bench(suite)
-    if changed := run.changed(bench.data):
+    if changed := run.changes(bench.data):
         watch.note(f"{folder} was trained with other {changed[0]} than there are now: these scores are on those of now")
     engine = Engine(run.model(), renderer=parts.renderer, context=parts.window.budget)
     samples = comparison.attempts(suite)
