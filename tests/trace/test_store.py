@@ -306,7 +306,7 @@ def test_the_journal_is_asked_for_again_where_sqlite_refuses_without_waiting(mon
 
     schema.write_ahead(Connection(), None)
     assert statements == ["PRAGMA journal_mode=WAL", "PRAGMA synchronous=NORMAL"]
-    monkeypatch.setattr(schema, "PATIENCE", 0.05)
+    monkeypatch.setattr(schema, "PATIENCE", 0.2)
     refusals += [sqlite3.OperationalError("database is locked")] * 1000
     with pytest.raises(sqlite3.OperationalError, match="database is locked"):
         schema.write_ahead(Connection(), None)
