@@ -8,7 +8,21 @@ import numpy as np
 import pytest
 
 from trivium.errors import LawError
-from trivium.trace import Call, Episode, Sampling, Segment, Span, Task, Thread, decode, encode, rows
+from trivium.trace import (
+    Branch,
+    Call,
+    Episode,
+    Point,
+    Sampling,
+    Segment,
+    Span,
+    Spawn,
+    Task,
+    Thread,
+    decode,
+    encode,
+    rows,
+)  # fmt: skip
 from trivium.trace.episode import Override, Stretch
 
 WARM, COLD = Sampling(), Sampling(temperature=0.5)
@@ -104,6 +118,17 @@ def test_a_token_of_two_spans_is_refused():
     whole.spans.append(Span(4, 6, "sampled"))
     with pytest.raises(LawError, match="episode e, thread 0: a sampled token stands in two spans"):
         rows(episode(whole), {"agent"})
+
+
+def test_an_episode_finds_its_threads_and_what_it_branched_off():
+    whole = Episode("e", Task("t", "?"), threads=[Thread("0", "agent"), Thread("1", "helper")])
+    assert whole.agent.id == "0" and whole.thread("1").policy == "helper" and (whole.parent, whole.inherited) == ("", 0)
+    at = Point("0", 0, 9)
+    whole.ops += [
+        Spawn(author="agent", call="c", at=at, child="1"),
+        Branch(author="harness", parent="d", snapshot="d@3", at=at, turn=3),
+    ]
+    assert (whole.parent, whole.inherited) == ("d", 3)
 
 
 def test_what_a_call_and_an_episode_say_of_themselves_comes_back_from_bytes():

@@ -249,6 +249,32 @@ def test_an_old_store_is_brought_up_to_date_by_who_writes(tmp_path):
     }
 
 
+def test_a_store_from_before_there_were_pins_is_read_and_brought_up_to_date(tmp_path):
+    path = old_store(tmp_path / "store.db")
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("DROP TABLE pins")
+    assert len(Store(path, readonly=True).tail()) == 1
+    assert len(Store(path).tail()) == 1 and rows(path, "SELECT * FROM pins") == [("schema", "2")]
+
+
+def test_the_version_that_a_store_says_rises_with_its_tables(tmp_path):
+    path = old_store(tmp_path / "store.db")
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("INSERT INTO pins VALUES ('schema', '1')")
+    Store(path)
+    assert rows(path, "SELECT * FROM pins ORDER BY name") == [("rl", "{}"), ("schema", "2")]
+
+
+def test_an_episode_that_cannot_be_read_is_named(tmp_path):
+    path = old_store(tmp_path / "store.db")
+    with closing(sqlite3.connect(path)) as file, file:
+        file.execute("INSERT INTO episodes VALUES (2, 'e/1', 't', ?)", (OLD_BYTES[:-9],))
+    store = Store(path, readonly=True)
+    assert [each.id for each in store.select("e/0")] == ["e/0"]
+    with pytest.raises(CorruptError, match=r"store\.db, episode e/1: a stored episode is torn"):
+        list(store.select())
+
+
 def test_an_upgrade_is_whole_or_not_at_all(tmp_path, monkeypatch):
     path = old_store(tmp_path / "store.db")
     before = rows(path, "SELECT sql FROM sqlite_master")

@@ -21,12 +21,12 @@ def encode(episode: Episode) -> bytes:
     """Bytes of one episode, dicts in their own order. InputError for what no bytes are written of: a task holds plain
     text, numbers of 64 bits, lists and dicts, a policy's tokens and logprobs are Python's numbers."""
     try:
-        packed = msgspec.msgpack.encode(episode)
+        body = msgspec.msgpack.encode(episode)
     except (TypeError, UnicodeEncodeError, OverflowError, RecursionError) as error:
         why = "its task's prompt and truth, and what its policy replied, are to be JSON-like"
         raise InputError(f"episode {episode.id} cannot be stored ({error}): {why}") from error
     # with a checksum: else a flipped bit may be read as another episode; one a call, for threads cannot share one
-    return _MAGIC + bytes([SCHEMA]) + zstandard.ZstdCompressor(level=3, write_checksum=True).compress(packed)
+    return _MAGIC + bytes([SCHEMA]) + zstandard.ZstdCompressor(level=3, write_checksum=True).compress(body)
 
 
 def decode(data: bytes) -> Episode:

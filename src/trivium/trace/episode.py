@@ -224,9 +224,9 @@ class Thread:
 class Episode:
     """One Task attempted. `sample` numbers the attempts of a group; the first thread is the agent's.
 
-    `began` and `ended` are seconds since 1970, 0.0 where unknown; two runs of one seed differ in them and in nothing else (law
-    11). `deployment` names the harness or the deployment that served it, by its digest; `session` the conversation that it is
-    part of, and `account` whose data it is, a user's or an API key's. They are empty where unknown, or where nobody was served.
+    `began` and `ended` are seconds since 1970, 0.0 where unknown; two runs of one seed differ in times alone (law 11).
+    `deployment` names the harness or the deployment that served it, by its digest; `session` the conversation that it is part
+    of, and `account` whose data it is, a user's or an API key's. They are empty where unknown, or where nobody was served.
     """
 
     id: str

@@ -88,12 +88,12 @@ def connect(url: str, readonly: bool) -> Engine:
     """The database at `url`. InputError for one that is neither SQLite nor PostgreSQL, or lacks its driver; with `readonly`
     also for a file that is not there, or cannot be read."""
     try:
-        parsed = make_url(url) if "://" in url else URL.create("sqlite", database=url)
-        if parsed.get_backend_name() not in ("sqlite", "postgresql"):
-            raise InputError(f"{url}: a store is SQLite or PostgreSQL, and not {parsed.get_backend_name()}")
-        if parsed.get_backend_name() == "postgresql":
-            return create_engine(parsed, execution_options={"postgresql_readonly": readonly})
-        return _read_file(parsed.database or "") if readonly else _sqlite(parsed)
+        address = make_url(url) if "://" in url else URL.create("sqlite", database=url)
+        if address.get_backend_name() not in ("sqlite", "postgresql"):
+            raise InputError(f"{url}: a store is SQLite or PostgreSQL, and not {address.get_backend_name()}")
+        if address.get_backend_name() == "postgresql":
+            return create_engine(address, execution_options={"postgresql_readonly": readonly})
+        return _read_file(address.database or "") if readonly else _sqlite(address)
     except ArgumentError as error:
         raise InputError(f"{url} is no URL of a database: {error}") from error
     except ModuleNotFoundError as error:
@@ -148,50 +148,50 @@ def columns(connection: Engine | Connection) -> Columns:
     return {name: {column["name"] for column in inspector.get_columns(name)} for name in inspector.get_table_names()}
 
 
-def check(there: Columns, url: str, alone: bool) -> None:
+def check(tables: Columns, url: str, alone: bool) -> None:
     """CorruptError for somebody else's database: one that has a table of our name and other columns, or where ours should be
     `alone`, one that has tables and none of ours."""
-    ours = [table for table in META.sorted_tables if table.name in there]
-    foreign = any(_first(table) - there[table.name] for table in ours)
-    if foreign or (alone and there and not ours):
-        raise CorruptError(f"{url} is no episode store: it is a database of {', '.join(list(there)[:3])}")
+    ours = [table for table in META.sorted_tables if table.name in tables]
+    foreign = any(_first_columns(table) - tables[table.name] for table in ours)
+    if foreign or (alone and tables and not ours):
+        raise CorruptError(f"{url} is no episode store: it is a database of {', '.join(list(tables)[:3])}")
 
 
-def _first(table: Table) -> set[str]:
+def _first_columns(table: Table) -> set[str]:
     """The columns that a table had from the first version on."""
     return {column.name for column in table.columns if not column.info}
 
 
-def refuse_newer(connection: Connection, there: Columns, url: str) -> None:
+def refuse_newer(connection: Connection, tables: Columns, url: str) -> None:
     """InputError for a store that a later Trivium wrote, in tables that this one may misread."""
-    if PINS.name not in there:
+    if PINS.name not in tables:
         return
     version = connection.execute(select(PINS.c.value).where(PINS.c.name == "schema")).scalar()
     if version is not None and int(version) > SCHEMA:
         raise InputError(f"{url} has tables of version {version}, and this Trivium reads up to {SCHEMA}: upgrade it")
 
 
-def complete(there: Columns) -> bool:
+def is_complete(tables: Columns) -> bool:
     """Whether the database has all tables and columns of this version."""
-    return all(set(table.columns.keys()) <= there.get(table.name, set()) for table in META.sorted_tables)
+    return all(set(table.columns.keys()) <= tables.get(table.name, set()) for table in META.sorted_tables)
 
 
 def upgrade(connection: Connection) -> None:
     """Make what is missing, in the one transaction of `connection`. Several processes may open one store at once, and wait here
     for each other."""
     take_turns(connection)
-    there = columns(connection)
+    tables = columns(connection)
     for table in META.sorted_tables:
         connection.execute(CreateTable(table, if_not_exists=True))
         for column in table.columns:
-            if table.name in there and column.name not in there[table.name]:
-                written = CreateColumn(column).compile(dialect=connection.dialect)
-                connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {written}")
+            if table.name in tables and column.name not in tables[table.name]:
+                definition = CreateColumn(column).compile(dialect=connection.dialect)
+                connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {definition}")
         for index in table.indexes:
             connection.execute(CreateIndex(index, if_not_exists=True))
-    insert = inserting(connection.dialect.name)(PINS)
-    current = insert.on_conflict_do_update(index_elements=["name"], set_={"value": str(SCHEMA)})
-    connection.execute(current, {"name": "schema", "value": str(SCHEMA)})
+    insert = insert_of(connection.dialect.name)(PINS)
+    statement = insert.on_conflict_do_update(index_elements=["name"], set_={"value": str(SCHEMA)})
+    connection.execute(statement, {"name": "schema", "value": str(SCHEMA)})
 
 
 def take_turns(connection: Connection) -> None:
@@ -203,12 +203,12 @@ def take_turns(connection: Connection) -> None:
         connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def inserting(dialect: str):
+def insert_of(dialect: str):
     """The INSERT of a dialect, which can pass over rows that are there."""
     return (postgresql if dialect == "postgresql" else sqlite).insert
 
 
-def after(prefix: str) -> str | None:
+def upper_bound(prefix: str) -> str | None:
     """The first text, by code points, behind all texts that begin with `prefix`; None where nothing stands behind them."""
     while prefix:
         *_, last = prefix

@@ -40,7 +40,7 @@ class Store:
         self.url, self._readonly = str(url), readonly
         try:
             self._engine = schema.connect(self.url, readonly)
-            self._insert = schema.inserting(self._engine.dialect.name)
+            self._insert = schema.insert_of(self._engine.dialect.name)
             self._columns = self._open()
         except OperationalError as error:  # no such folder, or not ours to write
             raise InputError(
@@ -51,18 +51,18 @@ class Store:
 
     def _open(self) -> schema.Columns:
         """The columns that can be read, once what is missing was made. What is refused is left as it was, its journal too."""
-        there = schema.columns(self._engine)
-        schema.check(there, self.url, alone="://" not in self.url)
+        tables = schema.columns(self._engine)
+        schema.check(tables, self.url, alone="://" not in self.url)
         with self._engine.connect() as connection:
-            schema.refuse_newer(connection, there, self.url)
+            schema.refuse_newer(connection, tables, self.url)
         if self._readonly:
-            if not {EPISODES.name, SCORES.name} <= there.keys():
+            if not {EPISODES.name, SCORES.name} <= tables.keys():
                 raise CorruptError(f"{self.url} is no episode store: it has no tables of episodes and scores")
-            return there
+            return tables
         if self._engine.dialect.name == "sqlite":
             self._engine.dispose()  # connections from here on write ahead
             event.listen(self._engine, "connect", schema.write_ahead)
-        if not schema.complete(there):
+        if not schema.is_complete(tables):
             with self._engine.begin() as connection:
                 schema.upgrade(connection)
         return {name: set(table.columns.keys()) for name, table in schema.META.tables.items()}
@@ -70,12 +70,12 @@ class Store:
     def write(self, episodes: Iterable[Episode], scores: Iterable[Score] = ()) -> None:
         """Append episodes and scores, all or nothing. Scores of an episode that was already there are not added again."""
         rows, opinions = [_episode_row(episode) for episode in episodes], [_score_row(score) for score in scores]
-        known = {row["id"] for row in rows}
+        old = {row["id"] for row in rows}
         with self._writing() as connection:
             if rows:
                 append = self._insert(EPISODES).on_conflict_do_nothing().returning(EPISODES.c.id)
-                known -= set(connection.execute(append, rows).scalars())
-            if new := [row for row in opinions if row["episode"] not in known]:
+                old -= set(connection.execute(append, rows).scalars())
+            if new := [row for row in opinions if row["episode"] not in old]:
                 connection.execute(SCORES.insert(), new)
 
     def score(self, scores: Iterable[Score]) -> None:
@@ -131,10 +131,10 @@ class Store:
     def own_scores(self, episode: str) -> dict[str, float]:
         """The opinions of its first scorer alone: those written with it. What somebody adds later has no part in them: it comes
         from another scorer, or says again what was said."""
-        found = [score for score in self.scores(episode) if not score.thread]
+        scores = [score for score in self.scores(episode) if not score.thread]
         own: dict[str, float] = {}
-        for score in takewhile(lambda each: each.name not in own, found):
-            if (score.scorer, score.version) == (found[0].scorer, found[0].version):
+        for score in takewhile(lambda each: each.name not in own, scores):
+            if (score.scorer, score.version) == (scores[0].scorer, scores[0].version):
                 own[score.name] = score.value
         return own
 
@@ -148,18 +148,18 @@ class Store:
             yield connection
 
     @contextmanager
-    def _connected(self, connect: Callable[[], AbstractContextManager[Connection]], done: str) -> Generator[Connection]:
-        """What `connect` gives. InputError where it cannot be `done`: a full disk, a store that another process holds too long,
+    def _connected(self, connect: Callable[[], AbstractContextManager[Connection]], verb: str) -> Generator[Connection]:
+        """What `connect` gives. InputError where it cannot be `verb`: a full disk, a store that another process holds too long,
         a text that it cannot hold; CorruptError where the file is torn inside."""
         try:
             with connect() as connection:
                 yield connection
         except UnicodeEncodeError as error:
-            raise InputError(f"{self.url} cannot be {done}: {error}") from error
+            raise InputError(f"{self.url} cannot be {verb}: {error}") from error
         except (OperationalError, DataError) as error:
-            raise InputError(f"{self.url} cannot be {done}: {error.orig}") from error
+            raise InputError(f"{self.url} cannot be {verb}: {error.orig}") from error
         except DatabaseError as error:
-            raise CorruptError(f"{self.url} cannot be {done}: {error.orig}") from error
+            raise CorruptError(f"{self.url} cannot be {verb}: {error.orig}") from error
 
     def close(self) -> None:
         self._engine.dispose()
@@ -167,8 +167,8 @@ class Store:
 
 def _begins(prefix: str) -> list[ColumnElement[bool]]:
     """That an id begins with `prefix`, as a range, for which a database uses its index. LIKE would ignore case."""
-    behind = schema.after(prefix)
-    return [EPISODES.c.id >= prefix] + ([] if behind is None else [EPISODES.c.id < behind])
+    bound = schema.upper_bound(prefix)
+    return [EPISODES.c.id >= prefix] + ([] if bound is None else [EPISODES.c.id < bound])
 
 
 def _episode_row(episode: Episode) -> dict[str, Any]:
