@@ -234,7 +234,7 @@ def test_the_document_of_a_source():
     assert [document_of(source) for source in ("a:0", "a:b:12", "monday", "https://x.org/y", "")] == [
         "a", "a:b", "monday", "https://x.org/y", ""
     ]  # fmt: skip
-    for no_order in ("a:007", "a:\u0663", "a:-1", "a:1 ", "a:\u00b2", f"a:{'9' * 5000}"):
+    for no_order in (":0", "a:007", "a:\u0663", "a:-1", "a:1 ", "a:\u00b2", f"a:{'9' * 5000}"):
         assert document_of(no_order) == no_order
 
 

@@ -80,7 +80,7 @@ def _border(part: str) -> int:
     middle = len(part) / 2
     low, high = len(part) / 4, len(part) * 3 / 4
     for kind in _BORDERS:
-        inside = [m.end() for m in kind.finditer(part) if low <= m.end() <= high and 0 < m.end() < len(part)]
+        inside = [m.end() for m in kind.finditer(part) if low <= m.end() <= high]
         if inside:
             return min(inside, key=lambda at: abs(at - middle))
-    return max(1, len(part) // 2)
+    return len(part) // 2
