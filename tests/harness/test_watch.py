@@ -61,6 +61,13 @@ def test_summaries_and_restarts_are_cuts_too(renderer):
     assert cuts == [type(op) for op in episode.ops] and {Restart, Summarize} == set(cuts)
 
 
+def test_calls_in_place_of_a_summary_are_told(renderer):
+    events, turns = [], [call(search()), call(search()), say("so far"), say("#1")]
+    window = Window(4000, summarize=0.05)
+    attempt(renderer, turns, window=window, watch=lambda event: events.append(line(event)))
+    assert [what for kind, _, what in events if kind != "turn"] == ["0.0.0", "0.0.1", Summarize]
+
+
 def test_calls_of_a_turn_that_a_limit_ended_are_told(renderer):
     events = []
     attempt(renderer, [call(search())] * 3, limits=Limits(turns=2), watch=lambda event: events.append(line(event)))

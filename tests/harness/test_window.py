@@ -11,6 +11,7 @@ from tests.laws.walks import TASK, keep, search, search_corpus
 from trivium.harness import Harness, Keep, Window, prune_chunks, tool
 from trivium.policy import Scripted
 from trivium.policy.scripted import call, say
+from trivium.trace import Task
 
 
 @tool(frees=True)
@@ -66,3 +67,37 @@ def test_what_is_advised_is_part_of_how_episodes_live():
 def test_only_a_tool_that_says_so_frees_room():
     assert prune_chunks.frees and compact.frees and not search_corpus.frees
     assert compact.name == "compact" and compact.description == "Keep the first chunk."
+
+
+def test_thresholds_are_passed_by_what_is_more_than_their_share(renderer):
+    """A window of 2,048, of which shares of whole tokens are exact numbers."""
+    turns = [call(search()), call(search()), say("#1")]
+
+    def attempt(**shares):
+        window = Window(2048, **{"soft": 0.5, "hard": 1.0, "reply": 60} | shares)
+        harness = Harness([search_corpus, prune_chunks], window, "Go.", specs=False)
+        return asyncio.run(harness.run(TASK, Scripted([*turns, say("#1")], renderer, "agent")))
+
+    _, second, third = attempt().agent.segments[0].sampled()
+    errors = [attempt(soft=used / 2048, hard=used / 2048).agent.calls[1].error for used in (second.stop, second.stop - 1)]
+    assert errors == ["", "the window is nearly full: prune_chunks or answer"]
+    for used, advised in ((third.start, False), (third.start - 1, True)):
+        text = renderer.decode(attempt(soft=used / 2048).agent.segments[0].tokens)
+        assert text.count("Prune or answer.") == advised
+    results = third.start - len("[Token usage: 999/2,048]")  # behind the second turn, without the line
+    assert [len(attempt(summarize=used / 2048).ops) for used in (results, results - 1)] == [0, 1]
+
+
+def test_a_policy_is_asked_as_long_as_one_token_has_room(renderer):
+    asked = []
+
+    class Noting(Scripted):
+        async def speak(self, view, sampling):
+            asked.append(sampling.max_tokens)
+            return await super().speak(view, sampling)
+
+    prompt = len(renderer.opening(Harness([], Window(900), "Go.").opening("Who?", renderer)))
+    for room in (1, 2):
+        harness = Harness([], Window(prompt + room, reply=room), "Go.")
+        asyncio.run(harness.run(Task("t", "Who?"), Noting([say("x")], renderer, "agent")))
+    assert asked == [1, 2]

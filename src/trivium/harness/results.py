@@ -52,7 +52,7 @@ class Results:
             over = total - (window.budget - window.reply + self.freed)
             if over <= 0 or not self._give_way(over):
                 break
-        if over > 0 and total - self.freed >= window.budget:
+        if total - self.freed >= window.budget:
             return False
         last = next(message for message in reversed(self.messages) if "pieces" in message)
         last["pieces"] = [*last["pieces"], Piece(line)]
