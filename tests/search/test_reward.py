@@ -17,7 +17,7 @@ from trivium.errors import InputError
 from trivium.harness import Harness, Window, prune_chunks
 from trivium.policy.scripted import call, say
 from trivium.reward import compose, effort_penalty, turn_penalty
-from trivium.tasks.proof import says
+from trivium.tasks.proof import mentions
 from trivium.trace import Episode
 
 
@@ -98,7 +98,7 @@ def test_a_guessed_handle_costs_what_a_wrong_document_costs(renderer):
 )
 def test_an_answer_is_read_as_its_proof_reads_it(answer, text):
     task = dataclasses.replace(TASK, truth={**TASK.truth, "answer": answer})
-    assert reward.states(text, task) and says(text, answer) and not reward.states("Nobody sang.", task)
+    assert reward.states(text, task) and mentions(text, answer) and not reward.states("Nobody sang.", task)
 
 
 @pytest.mark.parametrize("handle", ["#1", "#2"])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from trivium.corpus import Document
-from trivium.tasks import World, prove, quoted, says
+from trivium.tasks import World, contains_quote, mentions, prove
 from trivium.trace.episode import Task
 
 WORLD = World.make(0)
@@ -61,9 +61,9 @@ def test_without_a_chain_the_answer_may_stand_in_any_gold_document():
 
 
 def test_names_are_whole_words():
-    assert says("the Tolberg-Prize, of 1950", "tolberg prize")
-    assert not says("Varholmton is far", "Varholm")
-    assert not says("anything", "")
+    assert mentions("the Tolberg-Prize, of 1950", "tolberg prize")
+    assert not mentions("Varholmton is far", "Varholm")
+    assert not mentions("anything", "")
 
 
 @pytest.mark.parametrize(
@@ -73,10 +73,10 @@ def test_names_are_whole_words():
 )  # fmt: skip
 def test_each_tier_matches_a_quote(quote):
     text = "The firm is led by Mira. The firm quietly acquired several smaller rival businesses during 1990."
-    assert quoted(text, quote)
-    assert not quoted("Another text, on led lamps by many makers.", quote)
+    assert contains_quote(text, quote)
+    assert not contains_quote("Another text, on led lamps by many makers.", quote)
 
 
 @given(st.text(), st.text(), st.text())
 def test_a_text_always_holds_its_parts_and_never_an_empty_quote(before, quote, after):
-    assert quoted(before + quote + after, quote) == bool(quote.strip())
+    assert contains_quote(before + quote + after, quote) == bool(quote.strip())

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trivium.errors import InputError
-from trivium.tasks import World, prove, query_for, says
+from trivium.tasks import World, mentions, prove, query_for
 from trivium.tasks.names import split_of
-from trivium.tasks.relations import FORMER, OF, RELATIONS
+from trivium.tasks.relations import BY_KEY, FORMER, RELATIONS
 from trivium.tasks.world import _cast
 
 WORLDS = st.builds(
@@ -67,7 +67,7 @@ def test_each_document_states_its_fact_in_one_short_sentence():
     assert len(documents) == len(world.documents) == len(world.facts)
     for fact in world.facts:
         document = documents[fact.doc]
-        assert says(document.text, fact.subject) and says(document.text, fact.object)
+        assert mentions(document.text, fact.subject) and mentions(document.text, fact.object)
         assert document.title in (fact.subject, f"{fact.subject} 10-K")
         assert 4 <= len(document.text.split()) <= 14, document.text
 
@@ -82,8 +82,8 @@ def test_pages_hold_the_same_text():
 
 @pytest.mark.parametrize("relation", RELATIONS, ids=lambda relation: relation.key)
 def test_keywords_stand_between_documents_and_questions(relation):
-    assert all(says(text, relation.keyword) for text in relation.statements)
-    assert not any(says(text, relation.keyword) for text in relation.loose + relation.questions + relation.phrases)
+    assert all(mentions(text, relation.keyword) for text in relation.statements)
+    assert not any(mentions(text, relation.keyword) for text in relation.loose + relation.questions + relation.phrases)
     assert all(text.count("{s}") == text.count("{o}") == 1 for text in relation.statements + relation.loose)
     assert all(text.count("{x}") == 1 for text in relation.questions + relation.phrases)
     assert all(text.endswith("?") for text in relation.questions) and len(relation.questions) > 1
@@ -92,7 +92,7 @@ def test_keywords_stand_between_documents_and_questions(relation):
 
 def test_former_facts_use_the_keyword_and_answer_nothing():
     for key, text in FORMER.items():
-        assert set(OF[key].keyword.split()) <= set(re.findall(r"\w+", text))
+        assert set(BY_KEY[key].keyword.split()) <= set(re.findall(r"\w+", text))
     world = World.make(0)
     former = {fact.doc for fact in world.facts if fact.former}
     assert len(former) > 20
@@ -109,7 +109,7 @@ def test_a_wide_task_asks_two_things_that_do_not_meet():
     tasks = World.make(0).tasks(50, wide=1.0)
     for task in tasks:
         assert [link["after"] for link in task.truth["chain"]] == [-1, -1] and task.truth["hops"] == 1
-        assert all(says(task.prompt, link["subject"]) for link in task.truth["chain"])
+        assert all(mentions(task.prompt, link["subject"]) for link in task.truth["chain"])
 
 
 def test_no_name_is_a_word_of_another(monkeypatch):

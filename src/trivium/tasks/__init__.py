@@ -1,10 +1,10 @@
-"""Where tasks are made and proven: generated worlds, BEIR folders."""
+"""Where tasks come from, and how they are proven: generated worlds, BEIR folders, logs of questions."""
 
 from trivium.tasks.beir import beir_tasks
 from trivium.tasks.cloze import cloze_tasks
-from trivium.tasks.proof import prove, quoted, says
+from trivium.tasks.proof import contains_quote, mentions, prove
 from trivium.tasks.world import Fact, World, query_for
 
 __all__ = [
-    "Fact", "World", "beir_tasks", "cloze_tasks", "prove", "query_for", "quoted", "says",
+    "Fact", "World", "beir_tasks", "cloze_tasks", "contains_quote", "mentions", "prove", "query_for",
 ]  # fmt: skip

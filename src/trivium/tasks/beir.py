@@ -1,4 +1,4 @@
-"""Real questions as tasks: a folder in the BEIR layout, its judgements as gold."""
+"""Makes tasks of real questions: a folder in the BEIR layout, with its judgements as gold."""
 
 from __future__ import annotations
 

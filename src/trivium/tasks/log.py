@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from trivium.errors import InputError
-from trivium.tasks.proof import folded
+from trivium.tasks.proof import normal_form
 
 COLUMNS = {
     "question": ("question", "query", "prompt", "user question", "text"),
@@ -30,13 +30,13 @@ COLUMNS = {
     "id": ("id", "question id", "query id", "qid"),
     "split": ("split",),
 }  # fmt: skip
-"""What a column is for, and what it is usually called, the likeliest name first; case and punctuation do not matter."""
+"""The usual names of the column for each key, the likeliest first. Case and punctuation do not matter."""
 
 SPLITS = {
     "train": "train", "training": "train", "test": "test", "dev": "test", "valid": "test", "validation": "test", "val": "test",
     "eval": "test", "evaluation": "test", "heldout": "test", "held out": "test",
 }  # fmt: skip
-"""What a log may call its splits. There are two: what is learned from, and what decides."""
+"""The names that a log may have for its splits. There are two: one to learn from, and one to be measured on."""
 
 _NAMED_BY = ("id", "_id", "doc_id", "document_id", "source", "url", "path", "file", "title", "metadata")
 """The fields by which an object of a log names a document, the likeliest first."""
@@ -61,7 +61,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The entries in order, and the column that each thing was read from; a thing without a column is not there."""
+    """The entries in order, and the column of each key of COLUMNS. A key without a column is not there."""
 
     entries: list[Entry]
     columns: dict[str, str]
@@ -70,9 +70,9 @@ class Log:
 def read_log(path: str | Path, columns: Mapping[str, str] | None = None) -> Log:
     """Read a .csv (or .tsv) file with a header, or a .jsonl file.
 
-    `columns` maps a key of COLUMNS to the name that this log has for it; what is not there, or "", is looked for by the usual
-    names. Raises InputError for a file that is missing, empty, no text or malformed, for one without a question column, for a
-    column that was named and is not there, and for a split that is neither train nor test.
+    `columns` maps a key of COLUMNS to the name that this log has for it. A column that is not there, or "", is looked for by
+    the usual names. Raises InputError for a file that is missing, empty, no text or malformed, for one without a question
+    column, for a column that was named and is not there, and for a split that is neither train nor test.
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -82,8 +82,8 @@ def read_log(path: str | Path, columns: Mapping[str, str] | None = None) -> Log:
     rows = _csv_rows(text, path) if suffix in (".csv", ".tsv") else _json_rows(text, path)
     if not rows:
         raise InputError(f"{path} holds no question: it needs one a line")
-    chosen = _columns(list(dict.fromkeys(name for _, row in rows for name in row)), columns or {}, path)
-    return Log([_entry(where, row, chosen) for where, row in rows], chosen)
+    names = _columns(list(dict.fromkeys(name for _, row in rows for name in row)), columns or {}, path)
+    return Log([_entry(where, row, names) for where, row in rows], names)
 
 
 def _text(path: Path) -> str:
@@ -142,19 +142,19 @@ def _json_rows(text: str, path: Path) -> list[tuple[str, dict[str, Any]]]:
 
 def _columns(names: list[str], wishes: Mapping[str, str], path: Path) -> dict[str, str]:
     """The name of the column for each key of COLUMNS that has one."""
-    known = {folded(name): name for name in reversed(names)}
-    chosen = {}
+    by_form = {normal_form(name): name for name in reversed(names)}
+    columns = {}
     for key, usual in COLUMNS.items():
         wish = wishes.get(key, "")
         if wish and wish not in names:
             raise InputError(f"{path} has no column {wish!r}: it has {', '.join(names)}")
-        column = wish or next((known[name] for name in usual if name in known), "")
+        column = wish or next((by_form[name] for name in usual if name in by_form), "")
         if column:
-            chosen[key] = column
-    if "question" not in chosen:
+            columns[key] = column
+    if "question" not in columns:
         has = ", ".join(names[:8])
         raise InputError(f"{path} has no column for the question (it has {has}): name it with --question")
-    return chosen
+    return columns
 
 
 def _entry(where: str, row: Mapping[str, Any], columns: Mapping[str, str]) -> Entry:
@@ -170,8 +170,8 @@ def _entry(where: str, row: Mapping[str, Any], columns: Mapping[str, str]) -> En
 
 
 def _line(value: Any) -> str:
-    """A value as one line of text: of several answers the first, of an object its text, of nothing an empty line."""
-    value = _listed(value)
+    """A value as one line of text: the first of several answers, the text of an object, an empty line for nothing."""
+    value = _parse_list(value)
     if isinstance(value, Mapping):
         value = value.get("text")
     if isinstance(value, list):
@@ -180,9 +180,9 @@ def _line(value: Any) -> str:
 
 
 def _names(value: Any) -> list[str]:
-    """The documents that a value names: a name, a list of names, objects with a name in them, or pairs of a name and a place in
-    the document (`["Brennix Holt", 2]`)."""
-    value = _listed(value)
+    """The names of documents in a value: a name, a list of names, objects with a name in them, or pairs of a name and a place
+    in the document (`["Brennix Holt", 2]`)."""
+    value = _parse_list(value)
     if isinstance(value, Mapping):
         return next((_names(value[key]) for key in _NAMED_BY if value.get(key) not in (None, "")), [])
     if isinstance(value, list):
@@ -191,13 +191,13 @@ def _names(value: Any) -> list[str]:
     return [name] if name else []
 
 
-def _listed(value: Any) -> Any:
-    """A list that stands in a cell as text, in JSON or as Python prints it; whatever else it is, as it is."""
+def _parse_list(value: Any) -> Any:
+    """The list that stands in a cell as text, in JSON or as Python prints it. Any other value is returned as it is."""
     if not isinstance(value, str) or not value.strip().startswith("["):
         return value
-    for read in (json.loads, ast.literal_eval):
+    for parse in (json.loads, ast.literal_eval):
         try:
-            items = read(value.strip())
+            items = parse(value.strip())
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             continue
         return items if isinstance(items, list) else value
@@ -205,6 +205,6 @@ def _listed(value: Any) -> Any:
 
 
 def _split(value: str, where: str) -> str:
-    if folded(value) not in SPLITS:
+    if normal_form(value) not in SPLITS:
         raise InputError(f"{where} has the split {value!r}: write train or test, or leave the column out and it is drawn")
-    return SPLITS[folded(value)]
+    return SPLITS[normal_form(value)]

@@ -1,8 +1,8 @@
 """Invented names: people, companies, cities, products, from a small inventory of syllables.
 
 Every word is a start, sometimes a middle, and an ending that hints at what it names (`Varholm` is a city, `Milla` a
-given name). The syllables are few, so that a small tokenizer can hold each as one token and a word is two or three
-tokens; the words are many, so that an unseen name is the rule and copying it is a skill, not a memory.
+given name). The syllables are few, so that a small tokenizer can hold each as one token, and a word is two or three
+tokens. The words are many, so that an unseen name is the rule, and copying it is a skill and no memory.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def word(rng: random.Random, role: str, split: Split = "train") -> str:
     """One capitalised word of `split` whose ending fits `role` (a key of `ENDINGS`), such as `Varnholm` for "city"."""
     while True:
         middle = rng.choice(MIDDLES) if rng.random() < 0.3 else ""
-        made = rng.choice(STARTS) + middle + rng.choice(ENDINGS[role])
-        if split_of(made) == split:
-            return made
+        name = rng.choice(STARTS) + middle + rng.choice(ENDINGS[role])
+        if split_of(name) == split:
+            return name
 
 
 def name(rng: random.Random, kind: Kind, split: Split = "train") -> str:

@@ -355,7 +355,7 @@ RELATIONS: tuple[Relation, ...] = (
     ),
 )
 
-OF = {relation.key: relation for relation in RELATIONS}
+BY_KEY = {relation.key: relation for relation in RELATIONS}
 """The relations by key."""
 
 FORMER: dict[str, str] = {

@@ -1,4 +1,4 @@
-"""Generated worlds: companies, people, products, cities, whose every fact is known because we made it up.
+"""Generated worlds of companies, people, products and cities. Every fact is known, because it is invented.
 
     world = World.make(seed=0, size=450)
     world.documents[0]   Document(id="brennix-holt-10-k.0", title="Brennix Holt 10-K", text="Mira Tolen is chief ...")
@@ -22,14 +22,14 @@ from typing import Any, Literal, get_args
 from trivium.corpus.base import Document
 from trivium.errors import InputError
 from trivium.tasks import names
-from trivium.tasks.relations import FORMER, OF, RELATIONS, Relation
+from trivium.tasks.relations import BY_KEY, FORMER, RELATIONS, Relation
 from trivium.trace.episode import Task
 
 Kind = names.Kind | Literal["prize"]
 SHARES: dict[Kind, float] = {
     "company": 1.0, "person": 1.5, "product": 0.8, "city": 0.8, "school": 0.3, "river": 0.4, "prize": 0.25,
 }  # fmt: skip
-"""How many entities of a kind there are for each company."""
+"""The number of entities of a kind for each company."""
 
 _PASSAGES_PER_COMPANY = 35
 _LOOSE = 0.07
@@ -44,9 +44,9 @@ _NAMESAKE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """`relation` (a key of `relations.OF`) leads from `subject` to `object`, both names; stated in the document `doc`.
+    """`relation` (a key of `relations.BY_KEY`) leads from `subject` to `object`, both names. The document `doc` states it.
 
-    A `former` fact is stated but no longer true: no question asks for it.
+    A `former` fact is stated but no longer true, and no question asks for it.
     """
 
     subject: str
@@ -58,7 +58,7 @@ class Fact:
 
 @dataclass(frozen=True)
 class World:
-    """Documents, and the facts that they state. Equal arguments of `make` give equal worlds, on any machine."""
+    """Documents, and the facts that they state. Equal arguments of `make` give equal worlds on any machine."""
 
     documents: tuple[Document, ...]
     facts: tuple[Fact, ...]
@@ -77,11 +77,10 @@ class World:
         rng = random.Random(f"world {seed} {size} {split}")
         cast = _cast(rng, max(4, round(size / _PASSAGES_PER_COMPANY)), split)
         facts = list(_facts(rng, cast))
-        documents, placed = _write(rng, facts)
-        return cls(documents, placed, f"{split}-{seed}-{size}")
+        return cls(*_write(rng, facts), f"{split}-{seed}-{size}")
 
     def tasks(self, count: int, hops: Sequence[int] = (1, 2, 3), seed: int = 0, wide: float = 0.0) -> list[Task]:
-        """`count` tasks, no two worded alike, taking the numbers in `hops` in turn; each walks along facts, never back.
+        """`count` tasks, no two worded alike, of the numbers of `hops` in turn. Each walks along facts, never back.
 
         A share `wide` of them asks two unrelated one-hop questions at once. `truth` holds
 
@@ -96,17 +95,17 @@ class World:
         if not hops or min(hops) < 1 or max(hops) > 4:
             raise InputError(f"hops must be between 1 and 4, got {tuple(hops)}")
         rng = random.Random(f"tasks {self.name} {seed}")
-        made: list[Task] = []
-        asked: set[str] = set()
+        tasks: list[Task] = []
+        prompts: set[str] = set()
         for _ in range(50 * count + 1000):
-            if len(made) == count:
-                return made
-            wanted = hops[len(made) % len(hops)]
-            lines = [self._walk(rng, 1) for _ in range(2)] if rng.random() < wide else [self._walk(rng, wanted)]
-            task = _task(rng, f"{self.name}/{seed}/{len(made)}", lines)
-            if task and task.prompt not in asked:
-                asked.add(task.prompt)
-                made.append(task)
+            if len(tasks) == count:
+                return tasks
+            length = hops[len(tasks) % len(hops)]
+            lines = [self._walk(rng, 1) for _ in range(2)] if rng.random() < wide else [self._walk(rng, length)]
+            task = _task(rng, f"{self.name}/{seed}/{len(tasks)}", lines)
+            if task and task.prompt not in prompts:
+                prompts.add(task.prompt)
+                tasks.append(task)
         raise InputError(f"a world of {len(self.documents)} documents has no {count} different tasks; make it larger")
 
     def pages(self) -> tuple[Document, ...]:
@@ -117,17 +116,17 @@ class World:
         return tuple(Document(page, title, "\n\n".join(texts)) for (page, title), texts in lines.items())
 
     @cached_property
-    def _from(self) -> dict[str, dict[str, Fact]]:
-        """What is true: subject -> relation -> fact."""
-        true: dict[str, dict[str, Fact]] = {}
+    def _by_subject(self) -> dict[str, dict[str, Fact]]:
+        """The true facts: subject -> relation -> fact."""
+        facts: dict[str, dict[str, Fact]] = {}
         for fact in self.facts:
             if not fact.former:
-                true.setdefault(fact.subject, {})[fact.relation] = fact
-        return true
+                facts.setdefault(fact.subject, {})[fact.relation] = fact
+        return facts
 
     @cached_property
     def _by_relation(self) -> dict[str, list[Fact]]:
-        return {key: [f for f in self.facts if f.relation == key and not f.former] for key in OF}
+        return {key: [f for f in self.facts if f.relation == key and not f.former] for key in BY_KEY}
 
     def _walk(self, rng: random.Random, hops: int) -> list[Fact]:
         """A line of `hops` facts, each about the object of the one before; shorter where it ran into a dead end.
@@ -136,8 +135,9 @@ class World:
         """
         walk = [rng.choice(self._by_relation[rng.choice(RELATIONS).key] or self.facts)]
         while len(walk) < hops:
-            seen = {fact.subject for fact in walk} | {fact.relation for fact in walk}
-            onward = [fact for key, fact in self._from.get(walk[-1].object, {}).items() if not {key, fact.object} & seen]
+            path = {fact.subject for fact in walk} | {fact.relation for fact in walk}
+            edges = self._by_subject.get(walk[-1].object, {})
+            onward = [fact for key, fact in edges.items() if not {key, fact.object} & path]
             if not onward:
                 break
             walk.append(rng.choice(onward))
@@ -149,7 +149,7 @@ def query_for(link: dict[str, Any]) -> str:
     return f" {link['subject']} {link['keyword']}"
 
 
-# --- who there is -----------------------------------------------------------------------------------------------------
+# --- entities ---------------------------------------------------------------------------------------------------------
 
 
 def _cast(rng: random.Random, companies: int, split: names.Split) -> dict[str, list[str]]:
@@ -160,11 +160,11 @@ def _cast(rng: random.Random, companies: int, split: names.Split) -> dict[str, l
     for kind, share in SHARES.items():
         cast[kind] = []
         while len(cast[kind]) < max(3, round(share * companies)):
-            made = _new_name(rng, kind, cast[kind], split)
-            if made not in full | words and full.isdisjoint(made.split()):
-                full.add(made)
-                words.update(made.split())
-                cast[kind].append(made)
+            name = _new_name(rng, kind, cast[kind], split)
+            if name not in full | words and full.isdisjoint(name.split()):
+                full.add(name)
+                words.update(name.split())
+                cast[kind].append(name)
     return cast
 
 
@@ -176,13 +176,13 @@ def _new_name(rng: random.Random, kind: Kind, earlier: list[str], split: names.S
     name = names.name(rng, kind, split)
     if kind not in ("company", "person") or not earlier or rng.random() > _NAMESAKE:
         return name
-    words, like = name.split(), rng.choice(earlier).split()
-    shared = 1 if kind == "person" else rng.randrange(2)  # people share family names, companies either word
-    words[shared] = like[shared]
+    words, namesake = name.split(), rng.choice(earlier).split()
+    place = 1 if kind == "person" else rng.randrange(2)  # people share family names, companies either word
+    words[place] = namesake[place]
     return " ".join(words)
 
 
-# --- what is true -----------------------------------------------------------------------------------------------------
+# --- facts ------------------------------------------------------------------------------------------------------------
 
 
 def _facts(rng: random.Random, cast: dict[str, list[str]]) -> Iterator[Fact]:
@@ -190,19 +190,19 @@ def _facts(rng: random.Random, cast: dict[str, list[str]]) -> Iterator[Fact]:
     pairs: set[frozenset[str]] = set()
     for relation in RELATIONS:
         subjects, objects = _ends(relation, cast)
-        turn = _in_turn(rng, objects)
+        turns = _turns(rng, objects)
         for subject in subjects:
             for former in (False, True):
                 if former and (relation.key not in FORMER or rng.random() > _FORMER):
                     continue
-                object = _partner(rng, subject, relation, turn, len(objects), pairs)
+                object = _partner(rng, subject, relation, turns, len(objects), pairs)
                 if object:
                     pairs.add(frozenset((subject, object)))
                     yield Fact(subject, relation.key, object, "", former)
 
 
 def _ends(relation: Relation, cast: dict[str, list[str]]) -> tuple[list[str], list[str]]:
-    """Who may stand at both ends. A flagship product's maker goes unsaid: the two facts would answer each other."""
+    """The names for both ends of a relation. A flagship product has no maker: the two facts would answer each other."""
     if relation.key == "flagship":
         products = cast["product"][::2]
         return cast["company"][: len(products)], products
@@ -211,44 +211,44 @@ def _ends(relation: Relation, cast: dict[str, list[str]]) -> tuple[list[str], li
     return cast[relation.subject], cast.get(relation.object, [])
 
 
-def _in_turn(rng: random.Random, objects: list[str]) -> Iterator[str]:
-    """Objects without end, each as often as the others."""
+def _turns(rng: random.Random, objects: list[str]) -> Iterator[str]:
+    """The objects again and again, each time in another order."""
     while objects:
         yield from rng.sample(objects, len(objects))
 
 
 def _partner(
-    rng: random.Random, subject: str, relation: Relation, turn: Iterator[str], tries: int, pairs: set[frozenset[str]]
+    rng: random.Random, subject: str, relation: Relation, turns: Iterator[str], tries: int, pairs: set[frozenset[str]]
 ) -> str:
     """The object of a new fact, or "" where every candidate is already paired with `subject`."""
     if relation.object == "year":
         return str(rng.randrange(1900, 2025))
     for _ in range(2 * tries):
-        if (object := next(turn)) != subject and frozenset((subject, object)) not in pairs:
+        if (object := next(turns)) != subject and frozenset((subject, object)) not in pairs:
             return object
     return ""
 
 
-# --- what is written --------------------------------------------------------------------------------------------------
+# --- documents --------------------------------------------------------------------------------------------------------
 
 
 def _write(rng: random.Random, facts: list[Fact]) -> tuple[tuple[Document, ...], tuple[Fact, ...]]:
     """The documents in page order, pages shuffled, and the facts with the documents that state them."""
     pages: dict[str, list[Fact]] = {}
     for fact in facts:
-        title = f"{fact.subject} 10-K" if OF[fact.relation].filing else fact.subject
+        title = f"{fact.subject} 10-K" if BY_KEY[fact.relation].filing else fact.subject
         pages.setdefault(title, []).append(fact)
-    documents, placed = [], []
+    documents, sources = [], []
     for title in rng.sample(list(pages), len(pages)):
         for number, fact in enumerate(rng.sample(pages[title], len(pages[title]))):
             doc = Document(f"{re.sub('[^a-z0-9]+', '-', title.lower())}.{number}", title, _sentence(rng, fact))
             documents.append(doc)
-            placed.append(Fact(fact.subject, fact.relation, fact.object, doc.id, fact.former))
-    return tuple(documents), tuple(placed)
+            sources.append(Fact(fact.subject, fact.relation, fact.object, doc.id, fact.former))
+    return tuple(documents), tuple(sources)
 
 
 def _sentence(rng: random.Random, fact: Fact) -> str:
-    relation = OF[fact.relation]
+    relation = BY_KEY[fact.relation]
     if fact.former:
         template = FORMER[fact.relation]
     else:
@@ -256,7 +256,7 @@ def _sentence(rng: random.Random, fact: Fact) -> str:
     return template.format(s=fact.subject, o=fact.object)
 
 
-# --- what is asked ----------------------------------------------------------------------------------------------------
+# --- questions --------------------------------------------------------------------------------------------------------
 
 
 def _task(rng: random.Random, id: str, lines: list[list[Fact]]) -> Task | None:
@@ -264,8 +264,8 @@ def _task(rng: random.Random, id: str, lines: list[list[Fact]]) -> Task | None:
     facts = [fact for line in lines for fact in line]
     if not all(lines) or len({end for fact in facts for end in (fact.subject, fact.object)}) != len(facts) + len(lines):
         return None
-    asked = [_question(rng, line) for line in lines]
-    prompt = ", and ".join([asked[0].rstrip("?"), *(q[0].lower() + q[1:-1] for q in asked[1:])]) + "?"
+    first, *rest = [_question(rng, line) for line in lines]
+    prompt = ", and ".join([first.rstrip("?"), *(question[0].lower() + question[1:-1] for question in rest)]) + "?"
     chain = [_link(fact, after) for line in lines for fact, after in zip(line, _after(facts, line), strict=True)]
     truth = {
         "gold": [fact.doc for fact in facts],
@@ -282,22 +282,22 @@ def _after(facts: list[Fact], line: list[Fact]) -> list[int]:
 
 
 def _question(rng: random.Random, line: list[Fact]) -> str:
-    """From the named entity outwards: each relation but the last describes, the last asks."""
-    spoken = line[0].subject
+    """The question along a line of facts. It names the first subject; each relation but the last describes, the last asks."""
+    phrase = line[0].subject
     for fact in line[:-1]:
-        spoken = _fill(rng.choice(OF[fact.relation].phrases), spoken)
-    return _fill(rng.choice(OF[line[-1].relation].questions), spoken)
+        phrase = _fill(rng.choice(BY_KEY[fact.relation].phrases), phrase)
+    return _fill(rng.choice(BY_KEY[line[-1].relation].questions), phrase)
 
 
-def _fill(template: str, spoken: str) -> str:
-    """`template` with `spoken` for `{x}`, which keeps its own article: never "the the"."""
-    if spoken.startswith(("the ", "whoever ")):
+def _fill(template: str, phrase: str) -> str:
+    """`template` with `phrase` for `{x}`. A phrase keeps its own article: there is never "the the"."""
+    if phrase.startswith(("the ", "whoever ")):
         template = template.replace("the {x}", "{x}")
-    return template.format(x=spoken)
+    return template.format(x=phrase)
 
 
 def _link(fact: Fact, after: int) -> dict[str, Any]:
-    keyword = OF[fact.relation].keyword
+    keyword = BY_KEY[fact.relation].keyword
     return {
         "subject": fact.subject, "relation": fact.relation, "keyword": keyword, "object": fact.object, "doc": fact.doc,
         "after": after,

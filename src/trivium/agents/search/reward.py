@@ -11,7 +11,7 @@ from trivium.agents.search.retrieval import f_beta, precision, recall, streak_pe
 from trivium.errors import InputError
 from trivium.harness import Window
 from trivium.reward import effort_penalty, turn_penalty
-from trivium.tasks.proof import folded, says
+from trivium.tasks.proof import mentions, normal_form
 from trivium.trace import Episode, Piece, Point, Prune, Summarize, Task, Thread
 
 FLOOR = 0.01
@@ -141,14 +141,14 @@ def answer_found(episode: Episode) -> bool:
 
 def answers(task: Task, returned: list[str], stated: bool) -> bool:
     """Whether these documents, of whose passages one states the answer or none, answer the task."""
-    if folded(task.truth.get("answer", "")) in ("yes", "no", ""):
+    if normal_form(task.truth.get("answer", "")) in ("yes", "no", ""):
         return recall(returned, task.truth["gold"]) == 1.0
     return stated
 
 
 def states(text: str, task: Task) -> bool:
     """Whether a passage holds the task's answer as whole words, as a task's proof reads them."""
-    return says(text, task.truth.get("answer", ""))
+    return mentions(text, task.truth.get("answer", ""))
 
 
 def shows(piece: Piece, task: Task) -> bool:

@@ -26,8 +26,8 @@ from trivium.policy.base import View
 from trivium.policy.message import Message
 from trivium.policy.scripted import call, say
 from trivium.tasks.cloze import plain
-from trivium.tasks.proof import says
-from trivium.tasks.relations import OF
+from trivium.tasks.proof import mentions
+from trivium.tasks.relations import BY_KEY
 from trivium.tasks.world import query_for
 from trivium.trace.episode import Task
 
@@ -222,7 +222,9 @@ def _link(doc: str, corpus: Corpus) -> dict[str, Any]:
 
 
 def _states(text: str, link: dict[str, Any]) -> bool:
-    return _fingerprint(text) in link["lines"] if _page(link) else says(text, link["subject"]) and says(text, link["object"])
+    if _page(link):
+        return _fingerprint(text) in link["lines"]
+    return mentions(text, link["subject"]) and mentions(text, link["object"])
 
 
 def _fingerprint(line: str) -> str:
@@ -252,7 +254,7 @@ def _share(shown: str) -> float:
 
 def _other_words(link: dict[str, Any]) -> str:
     """Up to three words by which documents state a relation without its keyword; none for one no world knows."""
-    loose = " ".join(OF[link["relation"]].loose).format(s="", o="") if link.get("relation") in OF else ""
+    loose = " ".join(BY_KEY[link["relation"]].loose).format(s="", o="") if link.get("relation") in BY_KEY else ""
     return " ".join(list(dict.fromkeys(word for word in words(loose) if word not in STOP_WORDS))[:3])
 
 
