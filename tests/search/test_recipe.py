@@ -19,6 +19,8 @@ from trivium.agents.search.teacher import Imperfection, Teacher
 from trivium.assets import NANO, READER
 from trivium.errors import InputError
 from trivium.eval import evaluate
+from trivium.fleet import Rank
+from trivium.loops.source import step_tasks
 from trivium.policy import Scripted
 from trivium.recipe.parts import Parts
 from trivium.reward import score
@@ -166,11 +168,11 @@ def test_on_passages_the_corpus_asks_every_other_question_of_the_first_half_of_r
 @pytest.mark.parametrize("warmup", [1, 200])
 def test_of_few_questions_by_people_none_comes_twice_in_a_step(passages, warmup):
     asked = Parts(Search(corpus=passages, warmup=warmup, steps=6, groups=8)).rl_tasks[:48]
-    assert [task.id.startswith("cloze/") for task in asked] == [False, True] * 24
+    assert [task.id.startswith("cloze/") for task in asked] == [False, True] * 12 + [False] * 24
     assert all(len(task.truth["gold"]) == 2 for task in asked)
     for step in range(6):
         assert len({task.id for task in asked[8 * step :][:8]}) == 8
-    assert len({task.id for task in asked[::2]}) > 9
+    assert len({task.id for task in asked[24:]}) == 12
 
 
 def test_few_sentences_of_two_hops_do_not_come_twice_in_a_step(passages):
@@ -179,7 +181,9 @@ def test_few_sentences_of_two_hops_do_not_come_twice_in_a_step(passages):
     for step in range(30):
         asked = [task.truth.get("sentence", task.id) for task in made.rl_tasks[12 * step :][:12]]
         assert len(set(asked)) == 12
-    assert not any(task.id.startswith("cloze/") for task in Parts(Search(corpus=passages, groups=13, steps=30)).rl_tasks)
+    corpus = Path(passages) / "corpus.jsonl"
+    corpus.write_text(corpus.read_text().replace("Tall Oak 7 is the second album by the band Night Mail 7", "It is one"))
+    assert not any(task.id.startswith("cloze/") for task in Parts(Search(corpus=passages, groups=12, steps=30)).rl_tasks)
 
 
 def test_a_test_question_that_is_in_train_too_is_refused(passages):
@@ -189,9 +193,36 @@ def test_a_test_question_that_is_in_train_too_is_refused(passages):
         Parts(Search(corpus=passages, warmup=200, steps=6, groups=8, workers=1)).check()
 
 
-def test_too_few_questions_for_a_step_are_refused_before_anything_is_done(passages):
-    with pytest.raises(InputError, match="twice"):
-        Parts(Search(corpus=passages, warmup=1, steps=2, groups=32)).check()
+def judge_fewer(passages: str, split: str, count: int) -> None:
+    """Leave a split so many of its questions, each of two documents."""
+    file = Path(passages) / "qrels" / f"{split}.tsv"
+    file.write_text("".join(file.read_text().splitlines(keepends=True)[: 1 + 2 * count]))
+
+
+@pytest.mark.parametrize(
+    ("count", "groups", "workers"), [(12, 32, 2), (5, 16, 2), (3, 2, 2), (2, 16, 1), (2, 1, 1), (1, 16, 1)]
+)
+def test_where_questions_are_few_a_step_has_all_of_them(passages, count, groups, workers):
+    judge_fewer(passages, "train", count)
+    parts = Parts(Search(corpus=passages, warmup=1, steps=3, groups=groups, workers=workers))
+    parts.check()
+    expected = min(count, groups)
+    assert parts.recipe.tasks_per_step == parts.plan(0).groups == expected
+    for step in range(3):
+        assert len({task.id for task in step_tasks(parts.rl_tasks, expected, Rank(), step)}) == expected
+
+
+@pytest.mark.parametrize(("split", "purpose"), [("train", "to learn from"), ("test", "held out to be measured on")])
+def test_each_worker_needs_a_question(passages, split, purpose):
+    judge_fewer(passages, split, 1)
+    with pytest.raises(InputError, match=f"--workers 2 needs as many tasks {purpose}, and there are 1"):
+        Parts(Search(corpus=passages, warmup=1, steps=2)).check()
+
+
+def test_a_curriculum_of_too_few_questions_is_refused(passages):
+    with pytest.raises(InputError, match=r"--skew 0.75 parts the questions in two phases of at least 12"):
+        Parts(Search(corpus=passages, warmup=1, steps=2, skew=0.75)).check()
+    Parts(Search(corpus=passages, warmup=1, steps=2, skew=0.75, groups=6)).check()
 
 
 def test_on_passages_no_steps_are_no_error(passages):

@@ -101,7 +101,7 @@ class Recipe:
     steps: int = 40
     """steps of RL"""
     groups: int = 16
-    """tasks a step"""
+    """tasks a step; where fewer are there to learn from, all of them"""
     size: int = 8
     """attempts at each task: they share a baseline"""
     branches: int = 0
@@ -164,6 +164,11 @@ class Recipe:
     def judge(self) -> Scorer:
         """What held-out episodes are judged by; default: as the last step's."""
         return self.scorer(max(0, self.steps - 1))
+
+    @cached_property
+    def tasks_per_step(self) -> int:
+        """`groups`, or as many different tasks as there are to learn from: within a step none comes twice."""
+        return min(self.groups, len({task.id for task in self.tasks("train")}))
 
     # --- what it may say
 
@@ -235,6 +240,11 @@ class Recipe:
         from trivium.recipe.comparison import Comparison
 
         return Comparison(self)
+
+    def texts(self, task: Task) -> Mapping[str, str]:
+        """The text of each document that a task asks for (`Labels.gold`), by its id: the viewer shows those that an episode
+        never saw; default: none."""
+        return {}
 
     def needs(self) -> str:
         """Lines for `--dry-run` on what tasks need; default: none."""

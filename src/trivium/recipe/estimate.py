@@ -51,7 +51,7 @@ def estimate(parts: Parts) -> Estimate:
     torch.set_num_threads(1)
     recipe, network = parts.recipe, parts.network()
     episode = int(_FILLED * parts.window.budget)
-    attempts = recipe.steps * recipe.groups * recipe.size * (1 + _BRANCH * recipe.branches)
+    attempts = recipe.steps * recipe.tasks_per_step * recipe.size * (1 + _BRANCH * recipe.branches)
     evaluated = 5 * len(parts.heldout_tasks) + GLANCE * (1 + -(-recipe.steps // EVERY))
     parameters, learning = _sizes(network)
     return Estimate(
@@ -74,7 +74,9 @@ def dry_run(recipe: Recipe, watch: Callable[[], Any]) -> str:
         parts.check()
     numbers = estimate(parts)
     needs = f"\nneed       {lines}" if (lines := recipe.needs()) else ""
+    tasks = f"{len(parts.train_tasks):,} to learn from, {recipe.tasks_per_step} a step, {len(parts.heldout_tasks):,} held out"
     return (
+        f"tasks      {tasks}\n"
         f"model      {numbers.parameters / 1e6:.2f}M parameters ({numbers.learning / 1e6:.2f}M learn), "
         f"window {parts.window.budget} tokens\n"
         f"memory     {numbers.workers} x {numbers.memory:.2f} GiB "
@@ -98,8 +100,8 @@ def announcement(recipe: Recipe) -> str:
     """What a run is about to do, in a sentence; nothing is measured for it."""
     warm = f"{recipe.sft_steps} steps of imitation, then " if recipe.teaches else ""
     return (
-        f"{type(recipe).__name__} in {recipe.out}: {warm}{recipe.steps} steps of RL of {recipe.groups} tasks x {recipe.size} "
-        f"attempts, measured before, between and after on up to {recipe.eval_tasks} held-out tasks. "
+        f"{type(recipe).__name__} in {recipe.out}: {warm}{recipe.steps} steps of RL of up to {recipe.groups} tasks x "
+        f"{recipe.size} attempts, measured before, between and after on up to {recipe.eval_tasks} held-out tasks. "
         f"Ctrl-C stops it, and the same command goes on."
     )
 

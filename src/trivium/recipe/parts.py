@@ -32,12 +32,14 @@ class Parts:
 
     def check(self) -> None:
         """Raises InputError for what would fail later: no such model, no such tasks, a window that they do not fit."""
-        if len(self.heldout_tasks) < self.recipe.workers:
-            raise InputError(f"there are {len(self.heldout_tasks)} held-out tasks, fewer than --workers {self.recipe.workers}")
+        learned, measured, workers = self.recipe.tasks_per_step, len(self.heldout_tasks), self.recipe.workers
+        for count, what in ((learned, "to learn from"), (measured, "held out to be measured on")):
+            if count < workers:
+                raise InputError(f"--workers {workers} needs as many tasks {what}, and there are {count}")
         longest = max(self._prompts(), key=lambda prompt: len(self.renderer.tokenizer.encode(prompt)))
         self.window.check(len(self._opening(longest)))
         for step in range(self.recipe.steps):
-            step_tasks(self.rl_tasks, self.recipe.groups, Rank(), step)
+            step_tasks(self.rl_tasks, self.recipe.tasks_per_step, Rank(), step)
 
     def _prompts(self) -> set[str]:
         return {task.prompt for task in (*self.heldout_tasks, *self.train_tasks, *self.lesson_tasks, *self.rl_tasks)}
@@ -66,7 +68,7 @@ class Parts:
     @property
     def slots(self) -> int:
         """Episodes that a worker's engine speaks for at once: its share of a step."""
-        return max(8, self.recipe.groups * self.recipe.size // self.recipe.workers)
+        return max(8, self.recipe.tasks_per_step * self.recipe.size // self.recipe.workers)
 
     @cached_property
     def sampling(self) -> Sampling:
@@ -81,7 +83,7 @@ class Parts:
         """What RL attempts, from step `first` on."""
         recipe = self.recipe
         return Plan(
-            groups=recipe.groups, size=recipe.size, steps=recipe.steps, first=first, seed=recipe.seed,
+            groups=recipe.tasks_per_step, size=recipe.size, steps=recipe.steps, first=first, seed=recipe.seed,
             branches=recipe.branches, sampling=self.sampling,
         )  # fmt: skip
 

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from trivium.agents.search.citation import gold_of
 from trivium.agents.search.comparison import SearchComparison, SearchSuite
 from trivium.agents.search.curriculum import two_phases
 from trivium.agents.search.filter import Record, keep
@@ -71,7 +72,7 @@ class Search(Recipe):
     steps: int = -1
     """steps of RL; -1: 48, for passages 60"""
     groups: int = 16
-    """questions a step"""
+    """questions a step; where fewer are there to learn from, all of them"""
     size: int = 8
     """attempts at each question: they share a baseline"""
     branches: int = 4
@@ -241,19 +242,27 @@ class Search(Recipe):
         """On passages, after each question that a person asked, one of two hops that the corpus asks of
         itself: few of people's need what a second search finds. In the second half people ask alone, for two documents are
         always enough for the corpus' own, and while those were asked to the end a third was unlearned (docs/log.md)."""
-        groups, total = self.groups, self.groups * self.steps
+        groups, total = self.tasks_per_step, self.tasks_per_step * self.steps
         linked = self._linked(total // 2) if self.real else []
         if len(linked) < groups:  # they would come twice in a step
             return self._phases(total // 2)
-        mixed = total // 2 if len(self.train_tasks) >= 2 * groups else total  # fewer of people's would, too
+        mixed = total // 2
         people = self._phases((total - mixed // 2 + 1) // 2)
         pairs = zip(people[: mixed // 2], _cycle(linked, mixed // 2), strict=True)
         return [*(task for pair in pairs for task in pair), *people[mixed // 2 :]]
 
     def _phases(self, half: int) -> list[Task]:
-        """`half` of the first phase (Context-1's report), `half` and a step's more of the second."""
-        first, second = two_phases(self.train_tasks, self.skew, self.seed)
-        return [*_cycle(first, half), *_cycle(second, half + self.groups)]
+        """`half` of the first phase (Context-1's report), `half` and a step's more of the second; where a phase would have too
+        few questions for a step, all of them around and around."""
+        groups, (first, second) = self.tasks_per_step, two_phases(self.train_tasks, self.skew, self.seed)
+        if min(len(first), len(second)) >= groups:
+            return [*_cycle(first, half), *_cycle(second, half + groups)]
+        if self.skew != 0.5:
+            raise InputError(
+                f"--skew {self.skew} parts the questions in two phases of at least {groups}, as many as a step has: "
+                f"there are {len(self.train_tasks)} to learn from, so leave it at 0.5 or take fewer --groups"
+            )
+        return _cycle([*first, *second], 2 * half + groups)
 
     def _linked(self, count: int) -> list[Task]:
         """At most `count` questions of two hops that the passages ask of themselves, each sentence once."""
@@ -320,6 +329,12 @@ class Search(Recipe):
 
     def bench(self, suite: Suite) -> Bench:
         return self.comparison().bench(suite)
+
+    def texts(self, task: Task) -> dict[str, str]:
+        world = task.id.partition("/")[0]
+        documents = self.documents if self.real else next((w.documents for w in self.worlds if w.name == world), [])
+        gold = gold_of(task)
+        return {each.id: f"{each.title}: {each.text}" for each in documents if each.id in gold}
 
     def needs(self) -> str:
         return "" if self.real else needs(self)
