@@ -31,6 +31,7 @@ usage: trivium VERB ...
   eval --compare RUN RUN [options] what several runs together say
   show RUN [options]               read a run's episodes and its table, or the episodes of a store
   export RUN FOLDER                its weights as a Hugging Face folder that transformers and vLLM load
+  tasks log QUESTIONS [options]    your documents and a log of questions, made ready for train
   ask RUN "question" --corpus DOCS the trained search agent on your own documents
 
 `trivium VERB --help` says more."""
@@ -59,7 +60,7 @@ def _dispatch(words: list[str]) -> None:
         return print(USAGE)
     if words[0] == "--version":
         return print(version("trivium"))
-    verbs = {"train": _train, "eval": _eval, "ask": _ask, "show": _show, "export": _export}
+    verbs = {"train": _train, "eval": _eval, "ask": _ask, "show": _show, "export": _export, "tasks": _tasks}
     if words[0] not in verbs:
         raise InputError(f"there is no verb {words[0]!r}; `trivium --help` lists them")
     verbs[words[0]](words)
@@ -113,7 +114,7 @@ def _ask(words: list[str]) -> None:
 
 
 def _show(words: list[str]) -> None:
-    from trivium.recipe.verbs import show
+    from trivium.recipe.show import show
 
     _run(show, words, 1)
 
@@ -122,3 +123,11 @@ def _export(words: list[str]) -> None:
     from trivium.recipe.verbs import export
 
     _run(export, words, 1)
+
+
+def _tasks(words: list[str]) -> None:
+    from trivium.recipe.tasks import log
+
+    if words[1:2] != ["log"] and not HELP & set(words[1:2]):
+        raise InputError("`trivium tasks` makes them of a log of questions: trivium tasks log QUESTIONS --documents DOCS")
+    _run(log, ["tasks", "log", *words[1:]] if HELP & set(words[1:2]) else words, 2)
