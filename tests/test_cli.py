@@ -178,6 +178,9 @@ def test_ask_streams_what_it_does_and_ends_in_documents_or_says_that_there_is_no
     assert "→ " in done.stdout and " turns, " in done.stdout
     assert "no document was returned" in done.stdout or ("1. " in done.stdout and "“" in done.stdout)
     assert "\x1b" not in done.stdout, "a document drove the terminal"
+    assert "learned about generated worlds, not from documents such as these" in done.stdout
+    at = next(line for line in done.stdout.splitlines() if "plain search finds" in line).index("plain search finds")
+    assert any(line.startswith("1.") and line[at:].startswith("holt.md") for line in done.stdout.splitlines()), done.stdout
 
 
 def test_rollouts_of_a_question_are_marked_and_fused(trained, docs):
@@ -197,7 +200,7 @@ def test_show_reads_a_run(trained, capsys):
 def test_show_reads_a_store_of_ones_own(copied, tmp_path, capsys):
     store = shutil.copy(copied / "episodes.db", tmp_path / "mine.db")
     code, out, err = told(capsys, "show", store, "--episode", "rl/0/", "--count", "2")
-    assert code == 0 and out.count("answer: gold: ") == 2 and "curve.png" not in out
+    assert code == 0 and out.count("truth: gold: ") == 2 and "curve.png" not in out
     assert "eval/base/" in told(capsys, "show", store, "--count", "1")[1]  # in the order written
     refused(capsys, "is a store and no run", "show", store, "--policy", "rl")
     refused(capsys, "there are --episode teacher/, rl/", "show", store, "--episode", "ask/")
@@ -233,6 +236,7 @@ def test_an_unfinished_run_can_be_read_and_not_asked(copied, docs, tmp_path, cap
         ("eval search", "RUN"),
         ("eval --compare", "RUN [RUN ...]"),
         ("show", "RUN"),
+        ("tasks", "QUESTIONS"),
         ("export", "FOLDER"),
         ("ask", "QUESTION"),
     ],
@@ -286,7 +290,7 @@ def refused(capsys, why: str, *words: str | Path) -> None:
         ("train search --sft-steps 0 --teacher http://x/v1#m", "--teacher would change nothing"),
         ("train search --cap nan", "--cap must be at least 1, not nan"),
         ("train search --cap inf", "--cap must be at least 1, not inf"),
-        ("train search --warmup 1 --groups 1 --steps 1 --workers 1 --skew 0.75", "there are no tasks to attempt"),
+        ("train search --warmup 1 --groups 1 --steps 1 --workers 1 --skew 0.75", "--skew 0.75 parts the questions in two"),
         ("train search --groups 1 --workers 2", "cannot be shared by --workers 2"),
         ("train search --eval-tasks 1 --workers 2", "--eval-tasks 1 cannot be shared by --workers 2"),
         ("train search --teacher http://x/v1", "names no model: write URL#MODEL"),

@@ -4,6 +4,7 @@ import asyncio
 import copy
 import io
 import re
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -16,7 +17,7 @@ from trivium.harness import Harness, Limits, Window, prune_chunks
 from trivium.policy import Scripted
 from trivium.policy.scripted import call, say
 from trivium.trace import Prune, Restart, Task
-from trivium.viewer import reading
+from trivium.viewer import Labels, legend, reading
 from trivium.viewer.episodes import episode_panel as any_panel
 from trivium.viewer.episodes import side_by_side as any_columns
 
@@ -45,7 +46,7 @@ def test_a_pruning_episode_shows_what_was_searched_dropped_and_returned(renderer
     has(
         text,
         "Which documents speak of thing 1?",
-        "answer: fact number 4",
+        "truth: fact number 4",
         "turn 1 ",
         "search_corpus thing",
         "  #1 Doc 0: fact number 0 about thing 0.",
@@ -53,18 +54,19 @@ def test_a_pruning_episode_shows_what_was_searched_dropped_and_returned(renderer
         "turn 2 ",
         "★ #5 Doc 4",
         "turn 3 ",
-        "prune_chunks #2 #5",
+        "prune_chunks keep=[#2, #5]",
         "Prune dropped #1 #3 #4 #6 #7 #8",
         "turn 4 ",
         "#12 Doc 11",
         "Prune dropped ★ #5",
         "turn 5 ",
-        "Answer: #2 #9",
+        "agent answers: #2 #9",
         "★ #2 Doc 1",
         "  #9 Doc 8",
         "★ doc1  returned",
         "★ doc4  pruned, not returned",
-        "reward 0.83   prune_accuracy –",
+        "reward 0.83",
+        "prune_accuracy –",
         "agent v0, 5 turns, finished",
     )
 
@@ -105,7 +107,7 @@ def test_sub_agents_stand_inside_the_call_that_spawned_them(renderer):
         "assign_task agent=finder, prompt=Look 0",
         "╭─ Spawn frozen-finder (0.0.0/0)",
         "│   │   ★ #2 Doc 1",
-        "│   │ Answer: Found.",
+        "│   │ frozen-finder answers: Found.",
         "Join: Found.",
         "prompt=Look 1",
         "Spawn frozen-reader",
@@ -143,7 +145,9 @@ def test_errors_and_handles_never_shown_are_told(renderer):
     script = [call(("serch", {"query": " x"})), call(walks.search(), text="I look."), say("#1 #77")]
     episode = asyncio.run(harness.run(walks.TASK, Scripted(script, renderer)))
     text = shown(episode_panel(episode, renderer.decode))
-    has(text, "serch x", "✗ there is no tool 'serch'", "turn 2", "I look.", "search_corpus", "Answer", "#77 never shown")
+    has(
+        text, "serch x", "✗ there is no tool 'serch'", "turn 2", "I look.", "search_corpus", "script answers", "#77 never shown"
+    )
     stopped = asyncio.run(harness.run(walks.TASK, Scripted([call(walks.search())] * 3, renderer)))
     has(shown(episode_panel(stopped)), "turn 3", "stopped: turns, 3 turns")
 
@@ -156,7 +160,26 @@ def test_no_word_of_a_policy_or_a_document_drives_the_terminal(renderer):
     episode.agent.calls[0].arguments["query"] += "\ud800"  # JSON may hold it, and no terminal can print it
     text = shown(episode_panel(episode, renderer.decode))
     assert "\x1b" not in text and "\ud800" not in text
-    has(text, "[red]Which�[2J?", "[bold]", "Answer: [/] #1")
+    has(text, "[red]Which�[2J?", "[bold]", "answers: [/] #1")
+
+
+def test_documents_that_were_never_seen_have_their_text_and_a_score_its_maximum(renderer):
+    episode, _ = asyncio.run(walks.spawning(renderer))
+    labels = replace(LABELS, most={"reward": 2.0})
+    text = shown(episode_panel(episode, None, {"reward": 1.5, "f1": 1.0}, labels=labels, texts={"doc4": "It is \x1b[2J four."}))
+    has(text, "★ doc1  seen by a sub-agent only", "★ doc4  never seen", "It is �[2J four.", "reward 1.5 of 2", "f1 1")
+    assert shown(legend(labels, [episode.task])).startswith("★ gold: a document that the task asks for")
+    assert "the best reward there is: 2" in shown(legend(labels, [])) and "★" not in shown(legend(labels, []))
+    assert shown(legend(Labels(), [episode.task])).strip() == ""
+
+
+def test_scores_do_not_break_inside_a_name(renderer):
+    episode, _ = asyncio.run(walks.pruning(renderer))
+    scores = {f"a_score_called_{n}": n / 3 for n in range(20)}
+    lines = shown(episode_panel(episode, None, scores), 80).splitlines()
+    assert max(map(len, lines)) == 80
+    for name, value in scores.items():
+        assert sum(f"{name} {value:.3g}" in line for line in lines) == 1
 
 
 def test_three_episodes_stand_side_by_side_where_there_is_room(renderer):
@@ -165,9 +188,9 @@ def test_three_episodes_stand_side_by_side_where_there_is_room(renderer):
     columns, scores = [("base", first), ("SFT", second), ("RL", third)], {second.id: {"f1": 0.25, "reward": 1.5}}
     wide = shown(side_by_side(columns, 160, scores=scores), 160)
     assert any("base" in line and "SFT" in line and "RL" in line for line in wide.splitlines())
-    has(wide, "reward 1.5   f1 0.25", "Prune dropped ★ #5")
+    has(wide, "reward 1.5", "f1 0.25", "Prune dropped ★ #5")
     narrow = shown(side_by_side(columns, 100, scores=scores), 100)
-    has(narrow, "─ base ─", "3 turns, finished", "─ SFT ─", "reward 1.5   f1 0.25", "─ RL ─", "5 turns, finished")
+    has(narrow, "─ base ─", "3 turns, finished", "─ SFT ─", "reward 1.5", "f1 0.25", "─ RL ─", "5 turns, finished")
     with pytest.raises(InputError, match="not 4"):
         side_by_side(columns + columns[:1], 160)
 
@@ -196,4 +219,4 @@ def test_an_agent_that_hands_no_labels_has_its_truth_shown_as_it_stands(renderer
     episode, _ = asyncio.run(walks.pruning(renderer))
     text = shown(any_panel(episode, renderer.decode))
     assert "★" not in text and "gold documents" not in text
-    has(text, "answer: gold: ")
+    has(text, "truth: gold: ")

@@ -8,19 +8,14 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console
 
 from trivium.errors import InputError
-from trivium.loops.run import Run, read_json, write_text
-from trivium.policy import Renderer
+from trivium.loops.run import Run, write_text
 from trivium.recipe.base import Recipe
-from trivium.recipe.find import class_of
-from trivium.trace import Store
-from trivium.viewer import Live, episode_panel, learning_curve, learning_curves, screen, side_by_side, summary_table
-from trivium.viewer.table import POLICIES
+from trivium.recipe.show import RunFolder, report
+from trivium.viewer import Live, learning_curves, screen
 
 Runs = Annotated[tuple[str, ...], tyro.conf.arg(metavar="RUN [RUN ...]")]
-RunFolder = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
 Folder = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FOLDER")]
 
 
@@ -142,80 +137,6 @@ def _check_files(*files: str) -> None:
             raise InputError(f"{file} cannot be written: its folder does not exist")
         if Path(file).is_dir():
             raise InputError(f"{file} cannot be written: it is a folder")
-
-
-def report(run: Run, console: Console) -> None:
-    """What a person sees when training has ended: three episodes side by side, the table, and where things are."""
-    summary, cls = read_json(run.folder / "summary.json"), class_of(run)
-    store = Store(run.folder / "episodes.db", readonly=True)
-    task = _telling(store)
-    columns = [(name, next(store.select(prefix=f"eval/{name}/{task}/"), None)) for name in ("base", "sft", "rl")]
-    shown = [(name, episode) for name, episode in columns if episode]
-    scores = {episode.id: store.first_scores(episode.id) for _, episode in shown}
-    console.print(side_by_side(shown, console.width, Renderer.load(run.model()).decode, scores, cls.labels))
-    console.print(summary_table(summary, cls.panels.table))
-    learning_curve(run.events(), summary, run.folder / "curve.png", cls.panels)
-    for name, place in (("table", "summary.json"), ("curve", "curve.png")):
-        console.print(f"{name}: {run.folder / place}", soft_wrap=True)
-    console.print(f"read on: trivium show {run.folder}", soft_wrap=True)
-
-
-def _telling(store: Store) -> str:
-    """The task whose held-out episode shows most: one that edited its context if any did, of many calls."""
-    return min(store.select(prefix="eval/rl/"), key=lambda e: (-len(e.ops), -len(e.agent.calls), e.id)).task.id
-
-
-def show(run: RunFolder, episode: str = "", count: int = 3, policy: str = "") -> None:
-    """Read a run, finished or not: its table, its curve's place, and episodes. Or episodes alone, of a store of your own.
-
-    Args:
-        run: the run's folder, or the file of a store (`Store("episodes.db")`)
-        episode: ids that begin with this, such as eval/rl/ or rl/12/ or teacher/, instead of held-out episodes and the table
-        count: how many episodes
-        policy: whose held-out episodes: base, sft, sft_greedy, rl, rl_greedy, expert; default: rl, or how far the run is
-    """
-    if count < 1:
-        raise InputError(f"--count must be at least 1, not {count}")
-    if episode and policy:
-        raise InputError("--episode and --policy name the episodes in two ways: give one of them")
-    opened = None if Path(run).is_file() else Run.open(run)
-    file = opened.folder / "episodes.db" if opened else Path(run)
-    if not file.is_file():
-        raise InputError(f"{run} holds no episodes yet")
-    if policy and not opened:
-        raise InputError(f"{run} is a store and no run: --episode names its episodes, by how their ids begin")
-    store, cls = Store(file, readonly=True), class_of(opened) if opened else Recipe
-    prefix = episode or (f"eval/{policy}/" if policy else _furthest(store) if opened else "")
-    episodes = list(store.select(prefix=prefix, limit=count))
-    if not episodes:
-        raise InputError(f"{run} holds no episode whose id begins with {prefix!r}; {_stages(store)}")
-    console, finished = screen(), opened is not None and opened.finished
-    if opened and finished and not episode:
-        console.print(summary_table(read_json(opened.folder / "summary.json"), cls.panels.table))
-        console.print(f"curve: {opened.folder}/curve.png", soft_wrap=True)
-    decode = Renderer.load(opened.model()).decode if opened and finished else None
-    for each in episodes:
-        console.print(episode_panel(each, decode, store.first_scores(each.id), labels=cls.labels))
-
-
-def _furthest(store: Store) -> str:
-    """The episodes of the last stage that has some."""
-    stages = ("eval/rl/", "rl/", "eval/sft/", "teacher/", "eval/base/")
-    return next((stage for stage in stages if _any(store, stage)), stages[0])
-
-
-def _stages(store: Store) -> str:
-    """What there is to be shown."""
-    stages = [stage for stage in ("teacher/", "rl/") if _any(store, stage)]
-    policies = [policy for policy in POLICIES if _any(store, f"eval/{policy}/")]
-    options = [f"--{option} {', '.join(names)}" for option, names in (("episode", stages), ("policy", policies)) if names]
-    if options:
-        return f"there are {' and '.join(options)}"
-    return next((f"the first is called {each.id}" for each in store.select(limit=1)), "there is none yet")
-
-
-def _any(store: Store, prefix: str) -> bool:
-    return bool(list(store.select(prefix=prefix, limit=1)))
 
 
 def export(run: RunFolder, folder: Folder) -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from rich.columns import Columns
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.panel import Panel
@@ -14,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from trivium.errors import InputError
-from trivium.trace import Call, Cut, Episode, Prune, Restart, Thread
+from trivium.trace import Call, Cut, Episode, Prune, Restart, Task, Thread
 from trivium.viewer import reading
 from trivium.viewer.panels import Labels
 from trivium.viewer.reading import Decode, Turn
@@ -37,14 +38,16 @@ def episode_panel(
     scores: Scores | None = None,
     title: str = "",
     labels: Labels = Labels(),
+    texts: Mapping[str, str] | None = None,
 ) -> Panel:
     """One episode in a frame: question, turns, answer, what became of the gold documents, scores.
 
     Gold documents, of which `labels` knows, bear a star. With `decode` (tokens -> text, `Renderer.decode`) the
-    window's size, thoughts and summaries are shown too. `scores` stand at the bottom.
+    window's size, thoughts and summaries are shown too. `scores` stand at the bottom. `texts` are of documents that the
+    episode never saw, by their ids.
     """
-    page = _Page(episode, decode, labels, frozenset(labels.gold(episode.task)))
-    parts = [page.question(), *page.thread(episode.agent), *page.fates(), *_scores(scores or {})]
+    page = _Page(episode, decode, labels, frozenset(labels.gold(episode.task)), texts or {})
+    parts = [page.question(), *page.thread(episode.agent), *page.fates(), *_scores(scores or {}, labels.most)]
     name = title or episode.id
     return Panel(Group(*parts), title=Text(name, "bold"), subtitle=_subtitle(episode), title_align="left")
 
@@ -55,15 +58,16 @@ def side_by_side(
     decode: Decode | None = None,
     scores: Mapping[str, Scores] | None = None,
     labels: Labels = Labels(),
+    texts: Mapping[str, Mapping[str, str]] | None = None,
 ) -> RenderableType:
-    """One to three episodes, each with its title, in columns; `scores` by episode id.
+    """One to three episodes, each with its title, in columns; `scores` and `texts` (as `episode_panel` has them) by episode id.
 
     One below the other on a terminal of less than 150 columns. InputError when there are none or more than three.
     """
     if not 1 <= len(shown) <= 3:
         raise InputError(f"one to three episodes stand side by side, not {len(shown)}")
-    known = scores or {}
-    panels = [episode_panel(episode, decode, known.get(episode.id), title, labels) for title, episode in shown]
+    known, never_seen = scores or {}, texts or {}
+    panels = [episode_panel(each, decode, known.get(each.id), title, labels, never_seen.get(each.id)) for title, each in shown]
     if width < NARROW:
         return Group(*panels)
     grid = Table.grid(expand=True)
@@ -71,6 +75,13 @@ def side_by_side(
         grid.add_column(ratio=1)
     grid.add_row(*panels)
     return grid
+
+
+def legend(labels: Labels, tasks: Iterable[Task]) -> Text:
+    """What the signs of these tasks' episodes mean, for below the last one; nothing where there are none."""
+    signs = [f"{STAR} gold: a document that the task asks for, or a passage of it"] if any(map(labels.gold, tasks)) else []
+    signs += [f"the best {name} there is: {value:.3g}" for name, value in labels.most.items()]
+    return Text("; ".join(signs), DIM)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +92,12 @@ class _Page:
     decode: Decode | None
     labels: Labels
     gold: frozenset[str]
+    texts: Mapping[str, str]
 
     def question(self) -> RenderableType:
         text = Text(clean(self.episode.task.prompt), "bold")
         if answer := self.labels.answer(self.episode.task):
-            text.append(f"\nanswer: {_short(answer)}", "not bold green")
+            text.append(f"\ntruth: {short(answer)}", "not bold yellow")
         if op := reading.branch(self.episode):
             text.append(f"\nBranch of {op.parent} at {op.snapshot}", "not bold magenta")
         return text
@@ -106,17 +118,17 @@ class _Page:
 
     def thought(self, turn: Turn) -> Iterator[RenderableType]:
         """What was said beside the calls of a turn."""
-        if self.decode and turn.calls and (said := _short(_plain(self.decode(turn.spoken)))):
+        if self.decode and turn.calls and (said := short(_plain(self.decode(turn.spoken)))):
             yield Padding(Text(said, "italic"), (0, 0, 0, 2))
 
     def call(self, call: Call) -> Iterator[RenderableType]:
         """What was called, whom it spawned, and what came back."""
-        yield Text.assemble((clean(call.name) or "(unreadable)", "bold cyan"), " ", _arguments(call.arguments))
+        yield Text.assemble((clean(call.name) or "(unreadable)", "bold cyan"), " ", arguments(call.arguments))
         for child in reading.children(self.episode, call):
             title = Text(f"Spawn {child.policy} ({child.id})")
             yield Panel(Group(*self.thread(child)), border_style="magenta", title=title, title_align="left")
         if call.error:
-            yield Text(f"✗ {_short(call.error)}", BAD)
+            yield Text(f"✗ {short(call.error)}", BAD)
         else:
             spawned = bool(reading.children(self.episode, call))
             for piece in call.pieces:
@@ -148,14 +160,14 @@ class _Page:
             return text
         if isinstance(cut, Restart):
             return Text.assemble(("Restart", "bold magenta"), f" ({clean(cut.reason)})")
-        said = f": {_short(_plain(self.decode(turn.summary)))}" if self.decode else ""
+        said = f": {short(_plain(self.decode(turn.summary)))}" if self.decode else ""
         return Text.assemble(("Summarize", "bold magenta"), f", {len(turn.summary)} tokens{said}")
 
     def answer(self, thread: Thread) -> Iterator[RenderableType]:
         """The answer with what it cites, and why the thread stopped if it did not finish."""
         texts, shown = reading.texts(thread), self.labels.documents(thread, self.episode.task)
         if thread.answer:
-            yield Text.assemble(("Answer: ", "bold green"), _short(thread.answer))
+            yield Text.assemble((f"{clean(thread.policy)} answers: ", "bold green"), short(thread.answer))
         grid = _lines(self.labels.cited(thread))
         for ref in self.labels.cited(thread):
             if ref in texts:
@@ -166,7 +178,7 @@ class _Page:
         if grid.row_count:
             yield Padding(grid, (0, 0, 0, 2))
         if thread.stop is None or thread.stop.reason != "finished":
-            why = [thread.stop.reason, _short(thread.stop.detail)] if thread.stop else ["not ended"]
+            why = [thread.stop.reason, short(thread.stop.detail)] if thread.stop else ["not ended"]
             yield Text(f"stopped: {', '.join(filter(None, why))}", BAD)
 
     def fates(self) -> Iterator[RenderableType]:
@@ -188,6 +200,8 @@ class _Page:
         for id in self.labels.gold(task):
             fate = next((fate for fate, having in fates.items() if id in having), ("never seen", "red"))
             yield Text.assemble((f"{STAR} ", GOLD), f"{clean(id)}  ", fate)
+            if id in self.texts:
+                yield Padding(Text(short(self.texts[id]), DIM), (0, 0, 0, 2))
 
 
 def _lines(refs: Iterable[str]) -> Table:
@@ -224,35 +238,37 @@ def _subtitle(episode: Episode) -> Text:
     versions = sorted({run.version for segment in thread.segments for run in segment.versions})
     said = "–".join(str(version) for version in dict.fromkeys((*versions[:1], *versions[-1:])))
     name = f"{thread.policy} v{said}" if versions else thread.policy
-    return Text(f"{name}, {len(turns)} turns, {thread.stop.reason if thread.stop else 'not ended'}", DIM)
+    end = thread.stop.reason if thread.stop else "not ended"
+    return Text(f"{name}, {len(turns)} turns, {end}, task {clean(episode.task.id)}", DIM)
 
 
-def _scores(scores: Scores) -> Iterator[RenderableType]:
+def _scores(scores: Scores, most: Mapping[str, float]) -> Iterator[RenderableType]:
     """The reward first and in bold; behind it its parts and whatever else is known, in their own order."""
     if not scores:
         return
     yield _rule("scores")
-    text = Text()
+    words = []
     for name, value in sorted(scores.items(), key=lambda score: score[0] != "reward"):
-        text.append(f"{name} {value:.3g}".replace(" nan", " –"), "bold" if name == "reward" else "").append("   ")
-    yield text
+        number = "–" if value != value else f"{value:.3g} of {most[name]:.3g}" if name in most else f"{value:.3g}"
+        words.append(Text(f"{name} {number}", "bold" if name == "reward" else ""))
+    yield Columns(words, padding=(0, 2, 0, 0))
 
 
 def _rule(title: str) -> Text:
     return Text(f"── {title} ──", DIM)
 
 
-def _arguments(arguments: Mapping[str, object]) -> Text:
-    """A lone argument as it is, several with their names."""
-    values = [_short(_value(value)) for value in arguments.values()]
-    if len(values) == 1:
+def arguments(arguments: Mapping[str, object]) -> Text:
+    """A lone text as it is; several arguments, and a list, with their names."""
+    values = [short(_value(value)) for value in arguments.values()]
+    if len(values) == 1 and isinstance(*arguments.values(), str):
         return Text(values[0])
     return Text(", ".join(f"{clean(name)}={value}" for name, value in zip(arguments, values, strict=True)))
 
 
 def _value(value: object) -> str:
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
-        return " ".join(item.strip() for item in value)
+        return f"[{', '.join(item.strip() for item in value)}]"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
@@ -267,7 +283,7 @@ def _plain(text: str) -> str:
     return _SPECIAL.sub(" ", text.partition("<tool_call>")[0])
 
 
-def _short(text: str) -> str:
+def short(text: str) -> str:
     cleaned = clean(text)
     return cleaned if len(cleaned) <= LONGEST else f"{cleaned[: LONGEST - 1]}…"
 

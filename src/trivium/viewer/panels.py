@@ -62,12 +62,14 @@ class Labels:
     gold      ids of the documents that a task asks for
     document  the document that a passage's source counts as
     cited     the handles in a thread's answer, best first, those that were never shown included
+    most      the largest value that a score can have, by its name
     """
 
     answer: Callable[[Task], str] = _truth
     gold: Callable[[Task], Sequence[str]] = lambda task: ()
     document: Callable[[str, Task], str] = lambda source, task: source
     cited: Callable[[Thread], Sequence[str]] = lambda thread: ()
+    most: Mapping[str, float] = field(default_factory=dict)
 
     def documents(self, thread: Thread, task: Task) -> dict[str, str]:
         """Every handle shown to a thread -> the document that its source counts as."""

@@ -1,44 +1,69 @@
-"""The trained agent on a person's own documents, step by step: `trivium ask`."""
+"""The trained agent on a person's own documents, step by step, beside what a plain search finds: `trivium ask`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 from trivium.agents.search.citation import cited, documents
 from trivium.agents.search.fuse import check_rollouts, fuse, mean_length
 from trivium.agents.search.harness import open_corpus
 from trivium.agents.search.recipe import Search
 from trivium.agents.search.reward import returned_documents
+from trivium.corpus import Corpus
+from trivium.corpus.search import CANDIDATES
 from trivium.engine import Engine
+from trivium.errors import InputError
 from trivium.harness import CallEvent, Event, Harness, refuse_silence
+from trivium.loops.run import Run
 from trivium.recipe.find import opened
 from trivium.recipe.parts import Parts
 from trivium.recipe.watcher import embedding
 from trivium.trace import Call, Episode, Prune, Sampling, Task
 from trivium.viewer import Live
-from trivium.viewer.episodes import clean
+from trivium.viewer.episodes import arguments, clean, short
+
+INDENT = (0, 0, 0, 4)
+LEAST = 3
+"""Documents of a plain search that are shown, however few the agent returned."""
 
 
-def answer(run: str, question: str, corpus: str, greedy: bool = True, rollouts: int = 1) -> Iterator[str]:
-    """What the agent does, line by line as it does it, then the ranked documents with their quotes. Several rollouts run
-    at once, each line marked by the number of its own, and their rankings are fused.
+def answer(run: str, question: str, corpus: str, greedy: bool = True, rollouts: int = 1) -> Iterator[RenderableType]:
+    """What the agent does, as it does it, then the ranked documents with their quotes beside those of a plain search. Several
+    rollouts run at once, each call marked by the number of its own, and their rankings are fused.
 
-    Raises InputError for a run without weights, documents that cannot be read, or several rollouts that are greedy.
+    Raises InputError for a run without weights or of another agent, documents that cannot be read, or several rollouts that
+    are greedy.
     """
     folder, recipe = opened(run)
-    assert isinstance(recipe, Search)
+    if not isinstance(recipe, Search):
+        raise InputError(f"{run} is a run of {type(recipe).__name__}, which answers no questions about documents")
     parts, room = Parts(recipe, folder.model()), recipe.room
     sampling = Sampling(temperature=0.0 if greedy else 1.0, max_tokens=room.reply)
     check_rollouts(rollouts, sampling)
     with Live() as watch:
-        harness = recipe.harness_on(open_corpus(corpus, room, embedding(watch)))
+        searched = open_corpus(corpus, room, embedding(watch))
+    if strange := _strange(folder, recipe, searched):
+        yield Text(strange, "yellow")
+    harness = recipe.harness_on(searched)
     engine = Engine(folder.model(), renderer=parts.renderer, slots=rollouts, context=room.budget)
-    lines: asyncio.Queue[str | None] = asyncio.Queue()
+    lines: asyncio.Queue[RenderableType | None] = asyncio.Queue()
 
     async def attempt(sample: int) -> Episode:
         mark = f"{sample + 1} " if rollouts > 1 else ""
-        return await _attempt(harness, engine, question, sampling, sample, lambda line: lines.put_nowait(mark + line))
+
+        def say(call: Call) -> None:
+            for line in _lines(call, mark):
+                lines.put_nowait(line)
+
+        return await _attempt(harness, engine, question, sampling, sample, say)
 
     async def attempts() -> list[Episode]:
         try:
@@ -51,40 +76,62 @@ def answer(run: str, question: str, corpus: str, greedy: bool = True, rollouts: 
         running = loop.create_task(attempts())
         while (line := loop.run_until_complete(lines.get())) is not None:
             yield line
-        yield from _found(loop.run_until_complete(running))
+        yield from _results(loop.run_until_complete(running), searched, question)
+
+
+def _strange(run: Run, recipe: Search, corpus: Corpus) -> str:
+    """One line for a person whose documents are others than the agent learned from; "" where they are the same."""
+    if not recipe.real:
+        return (
+            f"{run.folder} learned about generated worlds, not from documents such as these: its answers here mean little. "
+            "Train one on yours: trivium train search --corpus"
+        )
+    if run.changed({"documents": corpus.digest}):
+        return f"{run.folder} learned from other documents ({recipe.corpus}): trust it less here than there"
+    return ""
 
 
 async def _attempt(
-    harness: Harness, engine: Engine, question: str, sampling: Sampling, sample: int, say: Callable[[str], None]
+    harness: Harness, engine: Engine, question: str, sampling: Sampling, sample: int, say: Callable[[Call], None]
 ) -> Episode:
     """One rollout, each call said when its turn is over."""
 
     def watch(event: Event) -> None:
         if isinstance(event, CallEvent):
-            say(_told(event.call))
+            say(event.call)
 
     episode = await harness.run(Task("ask", question), engine, sample=sample, sampling=sampling, watch=watch)
     refuse_silence([episode])
     return episode
 
 
-def _told(call: Call) -> str:
-    """One call and what came of it."""
-    arguments = ", ".join(clean(str(value)) for value in call.arguments.values())
-    lines = [f"→ {clean(call.name) or 'an unreadable call'}({arguments})"]
-    lines += [f"    error: {clean(call.error)}"] if call.error else [f"    {clean(piece.text)}" for piece in call.pieces]
-    return "\n".join(lines)
+def _lines(call: Call, mark: str) -> Iterator[RenderableType]:
+    """One call and what came of it, a line each, as far as the terminal goes."""
+    name = clean(call.name) or "an unreadable call"
+    yield Text.assemble(mark, "→ ", (name, "bold cyan"), " ", arguments(call.arguments))
+    if call.error:
+        yield Padding(Text(f"error: {clean(call.error)}", "red"), INDENT)
+    for piece in () if call.error else call.pieces:
+        text = Text(f"{piece.ref} {clean(piece.shown)}".strip(), "dim", no_wrap=True, overflow="ellipsis")
+        yield Padding(text, INDENT, expand=False)
 
 
-def _found(episodes: Sequence[Episode]) -> Iterator[str]:
-    """What it took, and the ranked documents, each with the passage that was cited."""
-    yield "\n" + "\n".join(_effort(episode) for episode in episodes)
+def _results(episodes: Sequence[Episode], corpus: Corpus, question: str) -> Iterator[RenderableType]:
+    """What it took, and the ranked documents beside those of one search with the question, each with its passage."""
+    yield Text("\n" + "\n".join(_effort(episode) for episode in episodes))
     rankings = [returned_documents(episode) for episode in episodes]
-    ranked, quotes = fuse(rankings)[: mean_length(rankings)], _quotes(episodes)
-    if not ranked:
-        yield "no document was returned"
-    for number, doc in enumerate(ranked, 1):
-        yield f"{number}. {clean(doc)}\n   “{clean(quotes[doc]).strip()}”"
+    citations = _citations(episodes)
+    ours = [citations[doc] for doc in fuse(rankings)[: mean_length(rankings)]]
+    table = Table(box=None, expand=True, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("", width=3)
+    table.add_column("the agent returned", ratio=1, overflow="fold")
+    table.add_column("plain search finds", ratio=1, overflow="fold")
+    plain = _plain(corpus, question)[: max(LEAST, len(ours))]
+    nothing = Text("no document was returned")
+    for number, (one, other) in enumerate(zip_longest(ours or [None], plain), 1):
+        cells = [one.cell() if one else nothing if not ours and number == 1 else "", other.cell() if other else ""]
+        table.add_row(f"{number}.", *cells)
+    yield table
 
 
 def _effort(episode: Episode) -> str:
@@ -97,12 +144,35 @@ def _effort(episode: Episode) -> str:
     return line
 
 
-def _quotes(episodes: Sequence[Episode]) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class _Citation:
+    """A document in a ranking, and the passage that stands for it. `pruned`: the agent had dropped that when it answered."""
+
+    doc: str
+    passage: str
+    pruned: bool = False
+
+    def cell(self) -> Text:
+        mark = (" (pruned, then cited)", "red") if self.pruned else ""
+        return Text.assemble((clean(self.doc), "bold"), mark, "\n", (f"“{short(self.passage)}”", "dim"))
+
+
+def _citations(episodes: Sequence[Episode]) -> dict[str, _Citation]:
     """Each returned document's passage that was cited first."""
-    quotes: dict[str, str] = {}
+    found: dict[str, _Citation] = {}
     for episode in episodes:
-        known = documents(episode.agent, episode.task)
-        shown = {piece.ref: piece.shown for piece in episode.agent.passages}
-        for ref in (ref for ref in cited(episode.agent) if ref in known):
-            quotes.setdefault(known[ref], shown[ref])
-    return quotes
+        thread, known = episode.agent, documents(episode.agent, episode.task)
+        shown = {piece.ref: piece.shown for piece in thread.passages}
+        pruned = {ref for op in episode.ops if isinstance(op, Prune) and op.before.thread == thread.id for ref in op.chunks}
+        in_view = {span.ref for span in thread.segments[-1].spans if span.kind == "chunk"}
+        for ref in (ref for ref in cited(thread) if ref in known):
+            found.setdefault(known[ref], _Citation(known[ref], shown[ref], ref in pruned - in_view))
+    return found
+
+
+def _plain(corpus: Corpus, question: str) -> list[_Citation]:
+    """The documents that one search with the question ranks, each with its best passage."""
+    ranked: dict[str, _Citation] = {}
+    for hit in corpus.search(question, CANDIDATES):
+        ranked.setdefault(hit.chunk.doc_id, _Citation(hit.chunk.doc_id, hit.chunk.line))
+    return list(ranked.values())

@@ -1,6 +1,7 @@
 """How a person reads a search episode, and which of its numbers: handed to the viewer, which knows no agent."""
 
 from trivium.agents.search.citation import cited, counts_as, gold_of
+from trivium.agents.search.reward import SearchReward
 from trivium.viewer import Labels, Panels
 
 LABELS = Labels(
@@ -8,6 +9,7 @@ LABELS = Labels(
     gold=gold_of,
     document=counts_as,
     cited=cited,
+    most={"reward": SearchReward().most},
 )
 
 PANELS = Panels(

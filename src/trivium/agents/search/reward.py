@@ -52,6 +52,11 @@ class SearchReward:
         terms = [(each.name, getattr(self, each.name), each.default) for each in fields(self) if each.name != "window"]
         return " ".join(f"{name}={value:g}" for name, value, default in terms if value != default) or "1"
 
+    @property
+    def most(self) -> float:
+        """What a perfect episode is worth: everything found and returned, nothing else, without a penalty."""
+        return 0.7 + self.trajectory + self.answer
+
     async def __call__(self, episode: Episode) -> dict[str, float]:
         gold, thread = episode.task.truth["gold"], episode.agent
         returned, shown = returned_documents(episode), shown_documents(episode)

@@ -8,7 +8,8 @@ import tyro
 
 from trivium.agents.search.ask import answer
 from trivium.errors import InputError
-from trivium.recipe.verbs import RunFolder, check_counts
+from trivium.recipe.show import RunFolder
+from trivium.recipe.verbs import check_counts
 from trivium.viewer import screen
 
 Question = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="QUESTION")]
@@ -30,4 +31,4 @@ def ask(run: RunFolder, question: Question, corpus: str, sample: bool = False, r
             raise InputError(f"the {what}")
     console = screen()
     for part in answer(run, question, corpus, not sample and rollouts == 1, rollouts):
-        console.print(part, soft_wrap=True)
+        console.print(part)
