@@ -88,6 +88,7 @@ def test_patience_has_its_limits():
     for seconds, retries in ((0, 0), (-1, 0), (math.nan, 0), (1, -1)):
         with pytest.raises(InputError, match="more than 0 seconds and at least 0 retries"):
             patience(seconds, retries)
+    assert patience(0.5, 0)(Ranking()).seconds == 0.5
 
 
 def test_a_group_scorers_own_patience_holds():
