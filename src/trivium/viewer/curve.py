@@ -1,4 +1,4 @@
-"""The picture of a run: what was learned, how the policy's behaviour changed, and whether the learner was well."""
+"""The picture of a run: the measures of learning, the policy's behaviour, and the health of the learner."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Series = tuple[np.ndarray, np.ndarray]
 def learning_curve(
     events: Iterable[Event], summary: dict[str, Any] | None, path: str | Path, panels: Panels = Panels()
 ) -> None:
-    """Write a PNG of 1600 x 900 of the numbers that `panels` names: held-out measures ("rl_eval" events) beside the SFT
-    references of `summary` ({policy: {metric: mean}}, policies sft and sft_greedy), training reward, behaviour and the
-    learner's health ("rl" events).
+    """Write a PNG of 1600 x 900 of the numbers that `panels` names.
 
-    A panel without numbers says so. The file is the old one or the new one, never half of it.
+    It shows held-out measures ("rl_eval" events) beside the SFT references of `summary` ({policy: {metric: mean}}, policies
+    sft and sft_greedy), training reward, behaviour and the learner's health ("rl" events). A panel without numbers says so.
+    The file is the old one or the new one, never half of it.
     """
     from matplotlib import rc_context
 
@@ -42,10 +42,10 @@ def learning_curve(
 
 
 def save(figure: Figure, path: str | Path) -> None:
-    """As a PNG: the old file or the new one, never half of it."""
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format="png", dpi=120)
-    swap(Path(path), drawn.getvalue())
+    """Write a figure as a PNG. The file is the old one or the new one, never half of it."""
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=120)
+    swap(Path(path), buffer.getvalue())
 
 
 STYLE: dict[Any, Any] = {
@@ -67,16 +67,16 @@ class _Picture:
 
     @property
     def held_out(self) -> dict[str, str]:
-        """What is drawn of held-out tasks, each in its colour."""
+        """The measures of held-out tasks, each with its colour."""
         return dict(zip(self.panels.held_out or self.scores or ("reward",), COLOURS, strict=False))
 
     @property
     def behaviour(self) -> tuple[str, ...]:
-        others = [name for name in self.scores if name != "reward"]
-        return self.panels.behaviour or tuple([*others, *USUAL][:4])
+        terms = [name for name in self.scores if name != "reward"]
+        return self.panels.behaviour or tuple([*terms, *USUAL][:4])
 
     def draw(self) -> Figure:
-        """Two large panels above, two groups of four small ones below."""
+        """Draw two large panels above, and two groups of four small ones below."""
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
         from matplotlib.layout_engine import ConstrainedLayoutEngine
@@ -113,7 +113,7 @@ class _Picture:
         axes.legend(ncols=5, loc="lower right", bbox_to_anchor=(1.01, 0.99), fontsize=8, columnspacing=1.2, handlelength=1.8)
 
     def _reference(self, policy: str) -> dict[str, float]:
-        """Where RL began: a policy's known means of what is shown, drawn as horizontal lines."""
+        """A policy's means of the measures that are shown, where it has them: the horizontal lines from which RL began."""
         means = self.summary.get(policy) or {}
         return {name: means[name] for name in self.held_out if means.get(name) is not None and np.isfinite(means[name])}
 
@@ -144,7 +144,7 @@ class _Picture:
 
 
 USUAL = ("calls", "calls_failed", "no_signal", "groups_dropped")
-"""Behaviour that every run tells of."""
+"""Behaviour that every run has numbers of."""
 TITLES = {
     "calls": "calls per episode",
     "calls_failed": "failed calls per episode",
@@ -158,7 +158,7 @@ TITLES = {
 
 
 def _steps(axes: Axes, events: Sequence[Event]) -> None:
-    """Every panel spans the same whole steps, from 0 to the last one."""
+    """Let the panel span the same whole steps as every other, from 0 to the last one."""
     last = max([1, *(event.step for event in events if event.kind in ("rl", "rl_eval"))])
     axes.set_xlim(-0.02 * last, 1.02 * last)
     axes.locator_params("x", integer=True)
@@ -174,14 +174,14 @@ def _empty(axes: Axes) -> None:
 
 
 def series(events: Iterable[Event], kind: str, name: str) -> Series:
-    """Steps [N] and values [N] of one metric in order of steps. Of a step told twice (a resumed run) the last one
-    counts; what is no finite number is left out."""
-    found = {event.step: event.metrics.get(name) for event in events if event.kind == kind}
-    known = sorted((step, value) for step, value in found.items() if value is not None and np.isfinite(value))
-    return np.array([step for step, _ in known], float), np.array([value for _, value in known], float)
+    """Steps [N] and values [N] of one metric in order of steps. The last of two events of one step (a resumed run) counts.
+    A value that is no finite number is left out."""
+    values = {event.step: event.metrics.get(name) for event in events if event.kind == kind}
+    points = sorted((step, value) for step, value in values.items() if value is not None and np.isfinite(value))
+    return np.array([step for step, _ in points], float), np.array([value for _, value in points], float)
 
 
 def smooth(values: np.ndarray) -> np.ndarray:
-    """Centred means [N] over about a tenth of the run, at least five steps; the window shrinks at both ends."""
+    """Centred means [N] over about a tenth of the run and at least five steps. The window shrinks at both ends."""
     half = max(2, len(values) // 20)
     return np.array([values[max(0, at - half) : at + half + 1].mean() for at in range(len(values))])

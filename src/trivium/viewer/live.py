@@ -1,4 +1,4 @@
-"""Progress while a run trains: one line per stage in a terminal, a plain line now and then in a log."""
+"""Progress while a run trains: one line for each stage in a terminal, a plain line now and then in a log."""
 
 from __future__ import annotations
 
@@ -21,21 +21,28 @@ EVERY = 30.0
 
 @dataclass(slots=True)
 class _Stage:
-    """One line. Its time runs only while it is the current one, so an evaluation inside RL does not count as RL."""
+    """One line. Its time runs only while it is the current one, so an evaluation inside RL does not count as RL.
+
+    `count` steps are done, `start` of them by an earlier process; `seconds` were spent on the others.
+    """
 
     name: str
     total: int
-    done: int
-    begun: int
-    spent: float = 0.0
+    count: int
+    start: int
+    seconds: float = 0.0
     numbers: dict[str, float] = field(default_factory=dict)
 
-    def remaining(self, spent: float) -> float | None:
-        """Seconds at the pace so far; None before the first advance. What a resumed run had done tells no pace."""
-        made = self.done - self.begun
-        return spent / made * max(0, self.total - self.done) if made > 0 else None
+    @property
+    def complete(self) -> bool:
+        return self.count >= self.total
 
-    def said(self) -> str:
+    def remaining(self, seconds: float) -> float | None:
+        """Seconds still needed at the pace so far; None before the first step of this process."""
+        steps = self.count - self.start
+        return seconds / steps * max(0, self.total - self.count) if steps > 0 else None
+
+    def text(self) -> str:
         return "  ".join(f"{name} {value:.3g}" for name, value in self.numbers.items())
 
 
@@ -47,8 +54,8 @@ class Live:
             live.advance(reward=0.83, recall=0.7)
             live.note("published version 1")
 
-    On stderr unless told otherwise, as stdout is for what a command finds. On a console that is no terminal a stage gets a
-    plain line when it begins, when it is done, and every 30 s between.
+    They are shown on stderr by default, as stdout is for a command's results. On a console that is no terminal a stage gets
+    a plain line when it begins, when it is complete, and every 30 s between.
     """
 
     def __init__(self, console: Console | None = None, now: Callable[[], float] = time.monotonic) -> None:
@@ -56,9 +63,9 @@ class Live:
         self._now = now
         self._stages: dict[str, _Stage] = {}
         self._current: _Stage | None = None
-        self._since = self._told = 0.0
-        shown = self._console.is_terminal and not self._console.is_dumb_terminal
-        self._display = Display(get_renderable=self._table, console=self._console, refresh_per_second=4) if shown else None
+        self._since = self._last_line = 0.0
+        screen = self._console.is_terminal and not self._console.is_dumb_terminal
+        self._display = Display(get_renderable=self._table, console=self._console, refresh_per_second=4) if screen else None
 
     def __enter__(self) -> Live:
         if self._display:
@@ -71,48 +78,48 @@ class Live:
             self._display.stop()
 
     def stage(self, name: str, total: int, done: int = 0) -> None:
-        """Begin the stage `name` of `total` steps, `done` of them by an earlier process; or go on with a known one."""
+        """Begin the stage `name` of `total` steps, `done` of them by an earlier process; or go on with an earlier stage."""
         self._leave()
-        known = self._stages.get(name)
-        if known is None:
-            self._stages[name] = _Stage(name, total, done, begun=done)
+        earlier = self._stages.get(name)
+        if earlier is None:
+            self._stages[name] = _Stage(name, total, done, start=done)
         else:
-            known.total = total
+            earlier.total = total
         self._current = self._stages[name]
-        if known is None:
-            self._tell()
+        if earlier is None:
+            self._report()
 
     def advance(self, n: int = 1, **numbers: float) -> None:
-        """`n` more steps of the current stage are done; `numbers` are shown at the right until others replace them."""
+        """Count `n` more steps of the current stage. `numbers` are shown at the right until others replace them."""
         stage = self._current
         if stage is None:
             raise InputError("no stage has begun: call Live.stage(name, total) before Live.advance")
-        stage.done += n
+        stage.count += n
         stage.numbers |= numbers
-        if stage.done >= stage.total or self._now() - self._told >= EVERY:
-            self._tell()
+        if stage.complete or self._now() - self._last_line >= EVERY:
+            self._report()
 
     def note(self, text: str) -> None:
-        """A line that stays, above the stages."""
+        """Print a line that stays, above the stages."""
         self._print(text)
 
     def _leave(self) -> None:
         """Stop the current stage's time."""
         if self._current:
-            self._current.spent = self._spent(self._current)
+            self._current.seconds = self._seconds(self._current)
         self._current, self._since = None, self._now()
 
-    def _spent(self, stage: _Stage) -> float:
-        return stage.spent + (self._now() - self._since if stage is self._current else 0.0)
+    def _seconds(self, stage: _Stage) -> float:
+        return stage.seconds + (self._now() - self._since if stage is self._current else 0.0)
 
-    def _tell(self) -> None:
-        """The plain line of the current stage, where no display shows it."""
+    def _report(self) -> None:
+        """Print the plain line of the current stage, where no display shows it."""
         if self._display or self._current is None:
             return
-        self._told, stage = self._now(), self._current
-        spent = self._spent(stage)
-        left = f", {_time(stage.remaining(spent))} left" if 0 < stage.done < stage.total else ""
-        self._print(f"{stage.name} {stage.done}/{stage.total}  {_time(spent)} elapsed{left}  {stage.said()}".rstrip())
+        self._last_line, stage = self._now(), self._current
+        seconds = self._seconds(stage)
+        rest = f", {_time(stage.remaining(seconds))} left" if 0 < stage.count < stage.total else ""
+        self._print(f"{stage.name} {stage.count}/{stage.total}  {_time(seconds)} elapsed{rest}  {stage.text()}".rstrip())
 
     def _print(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -127,17 +134,17 @@ class Live:
         return table
 
     def _row(self, stage: _Stage) -> tuple[Text | ProgressBar, ...]:
-        spent = self._spent(stage)
+        seconds = self._seconds(stage)
         return (
             Text(stage.name, style="bold" if stage is self._current else "dim"),
-            ProgressBar(total=max(1, stage.total), completed=stage.done if stage.total else 1, width=24),
-            Text(f"{stage.done}/{stage.total}"),
-            Text(_time(spent), style="cyan"),
-            Text("done" if stage.done >= stage.total else f"{_time(stage.remaining(spent))} left", style="green"),
-            Text(stage.said()),
+            ProgressBar(total=max(1, stage.total), completed=stage.count if stage.total else 1, width=24),
+            Text(f"{stage.count}/{stage.total}"),
+            Text(_time(seconds), style="cyan"),
+            Text("done" if stage.complete else f"{_time(stage.remaining(seconds))} left", style="green"),
+            Text(stage.text()),
         )
 
 
 def _time(seconds: float | None) -> str:
-    """h:mm:ss, and – for a time that nobody knows."""
+    """A time as h:mm:ss, and – for one that is not known."""
     return "–" if seconds is None else str(timedelta(seconds=int(seconds)))

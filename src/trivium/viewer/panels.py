@@ -1,4 +1,4 @@
-"""Which of an agent's numbers a person looks at, and how its episodes are read: what an agent hands to the viewer."""
+"""What an agent hands to the viewer: which of its numbers a person looks at, and how its episodes are read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trivium.trace import Task, Thread
 
 
 class Event(Protocol):
-    """What a loop said: `loops.run.Event`, or anything that has these."""
+    """An event of a loop: `loops.run.Event`, or anything with these fields."""
 
     @property
     def kind(self) -> str: ...

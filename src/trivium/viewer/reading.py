@@ -1,4 +1,4 @@
-"""An episode read turn by turn: plain facts off the trace, for whoever wants to show them."""
+"""Reads an episode turn by turn: plain facts off the trace, for whoever wants to show them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ Decode = Callable[[list[int]], str]
 
 @dataclass(slots=True)
 class Turn:
-    """One turn of a thread: what it called and cut, and how full its view was, in tokens.
+    """One turn of a thread: its calls and cuts, and how full its view was, in tokens.
 
-    It began to speak in `segment` with `begun` tokens in view; `peak` is the longest context during the turn, `used`
-    what was left when it ended; all are 0 in a turn that a branch took over. `spoken` and `summary` are sampled tokens.
+    The policy began to speak in `segment` with `start` tokens in view. `peak` is the longest context during the turn, and
+    `used` its length at the end. All are 0 in a turn that a branch took over. `spoken` and `summary` are sampled tokens.
     """
 
     number: int
     calls: list[Call]
     cuts: list[Cut] = field(default_factory=list)
     segment: int = 0
-    begun: int = 0
+    start: int = 0
     used: int = 0
     peak: int = 0
     spoken: list[int] = field(default_factory=list)
@@ -34,40 +34,39 @@ def turns(episode: Episode, thread: Thread) -> list[Turn]:
     """The turns of a thread in order, those first that a branch took over."""
     first = _first_turn(episode, thread)
     inherited = sorted({call.turn for call in thread.calls if call.turn < first})
-    made = [Turn(number, _calls(thread, number)) for number in inherited]
-    own = _own(episode, thread, first)
-    _measure(thread, own)
+    turns = _turns(episode, thread, first)
+    _measure(thread, turns)
     for op in episode.ops:
         if isinstance(op, Cut) and op.before.thread == thread.id:
-            at = [turn for turn in own if turn.segment <= op.before.segment]
-            if at:
-                at[-1].cuts.append(op)
-    return made + own
+            earlier = [turn for turn in turns if turn.segment <= op.before.segment]
+            if earlier:
+                earlier[-1].cuts.append(op)
+    return [*(Turn(number, _calls(thread, number)) for number in inherited), *turns]
 
 
-def _own(episode: Episode, thread: Thread, first: int) -> list[Turn]:
-    """A turn for each time the policy spoke here. A summary was spoken at the end of the turn before it."""
+def _turns(episode: Episode, thread: Thread, first: int) -> list[Turn]:
+    """A turn for each time the policy spoke in this episode. A summary belongs to the end of the turn before it."""
     summaries = {
         (op.before.segment, op.before.position)
         for op in episode.ops
         if isinstance(op, Summarize) and op.before.thread == thread.id
     }
-    own: list[Turn] = []
+    turns: list[Turn] = []
     for index, span, segment in _sampled(thread):
         tokens = segment.tokens[span.start : span.stop]
-        if own and (index, span.stop) in summaries:
-            own[-1].summary = tokens
+        if turns and (index, span.stop) in summaries:
+            turns[-1].summary = tokens
         else:
-            number = first + len(own)
-            own.append(Turn(number, _calls(thread, number), segment=index, begun=span.start, spoken=tokens))
-    return own
+            number = first + len(turns)
+            turns.append(Turn(number, _calls(thread, number), segment=index, start=span.start, spoken=tokens))
+    return turns
 
 
-def _measure(thread: Thread, own: list[Turn]) -> None:
-    """A turn ends where the next one begins to speak; every segment closed between them was once the whole view."""
+def _measure(thread: Thread, turns: list[Turn]) -> None:
+    """Set `used` and `peak`. A turn ends where the next one begins to speak, and each segment between was once the whole view."""
     lengths = [len(segment.tokens) for segment in thread.segments]
-    for turn, after in zip(own, [*own, None][1:], strict=True):
-        turn.used = after.begun if after else lengths[-1]
+    for turn, after in zip(turns, [*turns, None][1:], strict=True):
+        turn.used = after.start if after else lengths[-1]
         last = after.segment if after else len(lengths) - 1
         turn.peak = max([turn.used, *lengths[turn.segment : last]])
 
@@ -81,14 +80,14 @@ def _calls(thread: Thread, turn: int) -> list[Call]:
 
 
 def _first_turn(episode: Episode, thread: Thread) -> int:
-    """A branch goes on at the turn that its snapshot, `episode@turn`, names."""
+    """The turn at which a thread begins here: in a branch the one that its snapshot, `episode@turn`, names."""
     op = branch(episode)
     number = op.snapshot.rpartition("@")[2] if op and op.at.thread == thread.id else ""
     return int(number) if number.isdecimal() else 0
 
 
 def branch(episode: Episode) -> Branch | None:
-    """Where this episode began, if not at its question."""
+    """The branch at which this episode began, if not at its question."""
     return next((op for op in episode.ops if isinstance(op, Branch)), None)
 
 
@@ -98,7 +97,7 @@ def children(episode: Episode, call: Call) -> list[Thread]:
 
 
 def budget(thread: Thread, decode: Decode | None) -> int | None:
-    """Tokens the window holds, as the usage line told the policy; None where none was shown, or nothing decodes."""
+    """How many tokens the window holds, by the usage line in a context; None without such a line or without `decode`."""
     if decode is None:
         return None
     lines = (line for segment in thread.segments for line in read_usage(decode(segment.tokens)))

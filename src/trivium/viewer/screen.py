@@ -1,4 +1,4 @@
-"""Where people read."""
+"""The console that people read."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ class _Screen(Console):
 
 
 def screen() -> Console:
-    """A console that prints what it is given: brackets in questions, documents and paths are theirs, and no markup of ours."""
+    """A console that prints texts as they are: brackets in questions, documents and paths are no markup."""
     return _Screen(markup=False, highlight=False)

@@ -1,4 +1,4 @@
-"""The table of a run: every policy's means, and the paired differences that decide."""
+"""The table of a run: every policy's means, and the paired differences between them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ Summary = dict[str, Any]
 
 
 def summary_table(summary: Summary, metrics: Sequence[str] = ()) -> Table:
-    """The table of `summary` for a terminal, a row for each of `metrics` (default: all there are, `reward` first): green
-    where a difference's 95% interval is above 0, red where below.
+    """The table of `summary` for a terminal, a row for each of `metrics` (default: all there are, `reward` first).
+
+    A difference is green where its 95% interval is above 0, and red where it is below. Raises CorruptError for a summary that
+    is no mapping.
 
     `summary` maps a policy (base, sft, sft_greedy, rl, rl_greedy, expert; those absent have no column) to
     {metric: mean}, "intervals" to {policy: {metric: [mean, low, high]}}, and "paired" to {rl_minus_sft |
@@ -46,12 +48,12 @@ def summary_table(summary: Summary, metrics: Sequence[str] = ()) -> Table:
         caption_justify="left",
     )
     for name in _header(summary):
-        words = name == "metric"  # only words wrap where the terminal is narrow
+        words = name == "metric"  # the only column that wraps where the terminal is narrow
         table.add_column(name.replace(" greedy", "\ngreedy"), justify="left" if words else "right", no_wrap=not words)
     for metric in metrics or _metrics(summary):
         differences = (_paired(summary, pair, metric) for pair in _pairs(summary))
-        means = (_stacked(_mean(summary, policy, metric)) for policy in _policies(summary))
-        table.add_row(metric.replace("_", " "), *means, *(_stacked(_difference(d), _colour(d)) for d in differences))
+        means = (_two_lines(_mean(summary, policy, metric)) for policy in _policies(summary))
+        table.add_row(metric.replace("_", " "), *means, *(_two_lines(_difference(d), _colour(d)) for d in differences))
     return table
 
 
@@ -60,8 +62,8 @@ def _metrics(summary: Summary) -> list[str]:
     return sorted(names, key=lambda name: (name != "reward", name))
 
 
-def _stacked(cell: str, style: str = "") -> Text:
-    """A number above its interval."""
+def _two_lines(cell: str, style: str = "") -> Text:
+    """A number, and its interval below it."""
     number, _, interval = cell.partition(" ")
     return Text(number, style).append(f"\n{interval}", "dim" if not style else "")
 
@@ -83,16 +85,16 @@ def _pairs(summary: Summary) -> list[str]:
 
 def _mean(summary: Summary, policy: str, metric: str) -> str:
     mean = summary[policy].get(metric)
-    if not _known(mean):
+    if not _is_number(mean):
         return MISSING
     interval = summary.get("intervals", {}).get(policy, {}).get(metric)
-    half = f" ±{_figure((interval[2] - interval[1]) / 2)}" if _whole(interval) else ""
+    half = f" ±{_figure((interval[2] - interval[1]) / 2)}" if _is_interval(interval) else ""
     return f"{_figure(mean)}{half}"
 
 
 def _paired(summary: Summary, pair: str, metric: str) -> Sequence[float] | None:
     interval = summary["paired"][pair].get(metric)
-    return interval if _whole(interval) else None
+    return interval if _is_interval(interval) else None
 
 
 def _difference(interval: Sequence[float] | None) -> str:
@@ -108,16 +110,16 @@ def _figure(value: float, sign: str = "") -> str:
 
 
 def _colour(interval: Sequence[float] | None) -> str:
-    """Green where all of the interval is above 0, red where all is below, "" where it holds 0."""
+    """Green where all of the interval is above 0, red where all of it is below, and no colour where 0 lies in it."""
     if interval is None or interval[1] <= 0 <= interval[2]:
         return ""
     return "green" if interval[1] > 0 else "red"
 
 
-def _whole(interval: Sequence[float | None] | None) -> bool:
-    return interval is not None and all(_known(value) for value in interval)
+def _is_interval(interval: Sequence[float | None] | None) -> bool:
+    return interval is not None and all(_is_number(value) for value in interval)
 
 
-def _known(value: float | None) -> bool:
-    """Whether there is a number: neither None nor NaN."""
+def _is_number(value: float | None) -> bool:
+    """Whether a value is a number: neither None nor NaN."""
     return value is not None and value == value
