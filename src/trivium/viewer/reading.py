@@ -63,7 +63,7 @@ def _turns(episode: Episode, thread: Thread, first: int) -> list[Turn]:
 
 
 def _measure(thread: Thread, turns: list[Turn]) -> None:
-    """Set `used` and `peak`. A turn ends where the next one begins to speak, and each segment between was once the whole view."""
+    """Set `used` and `peak`. A turn ends where the next one begins, and each segment between was once the whole view."""
     lengths = [len(segment.tokens) for segment in thread.segments]
     for turn, after in zip(turns, [*turns, None][1:], strict=True):
         turn.used = after.start if after else lengths[-1]

@@ -86,7 +86,7 @@ def _strange(run: Run, recipe: Search, corpus: Corpus) -> str:
             f"{run.folder} learned about generated worlds, not from documents such as these: its answers here mean little. "
             "Train one on yours: trivium train search --corpus"
         )
-    if run.changed({"documents": corpus.digest}):
+    if run.changes({"documents": corpus.digest}):
         return f"{run.folder} learned from other documents ({recipe.corpus}): trust it less here than there"
     return ""
 
