@@ -3,11 +3,9 @@
 python examples/loop.py
 """
 
-import asyncio
-
 import torch
 
-from trivium import CISPO, Batch, Engine, Harness, Learner, Limits, Network, Plan, Sampling, Window, publish, rollouts
+from trivium import CISPO, Batch, Engine, Harness, Learner, Limits, Network, Plan, Sampling, Window, publish, rollouts, run_loop
 from trivium.agents.search import SearchReward, search_tools
 from trivium.agents.search.citation import repetition
 from trivium.agents.search.tools import BRIEF
@@ -40,4 +38,4 @@ async def main() -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    asyncio.run(main())
+    run_loop(main())  # Ctrl-C ends it with one line
