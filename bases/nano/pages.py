@@ -161,4 +161,4 @@ def _usage(rng: random.Random, full: bool) -> str:
     """The usage line in a window of passages, past half of it or not."""
     limit = rng.choice((700, 900, 1280, 2048))
     used = rng.randrange(limit // 2 + 1, limit) if full else rng.randrange(limit // 4, limit // 2 + 1)
-    return Window(limit).usage(used)
+    return Window(limit).usage(used, "Prune or answer.")

@@ -69,9 +69,7 @@ def estimate(parts: Parts) -> Estimate:
 def dry_run(recipe: Recipe, watch: Callable[[], Any]) -> str:
     """The estimate as text. What the run would make first and keep is made, and told to the Watcher that `watch` makes."""
     with watch() as watcher:
-        recipe.prepare(embedding(watcher))
-        parts = Parts(recipe)
-        parts.check()
+        parts = checked(recipe, watcher)
     numbers = estimate(parts)
     needs = f"\nneed       {lines}" if (lines := recipe.needs()) else ""
     tasks = f"{len(parts.train_tasks):,} to learn from, {recipe.tasks_per_step} a step, {len(parts.heldout_tasks):,} held out"
@@ -88,12 +86,12 @@ def dry_run(recipe: Recipe, watch: Callable[[], Any]) -> str:
     )
 
 
-def minutes(recipe: Recipe, watcher: Watcher) -> float:
-    """How long the run will take; raises what `Parts.check` raises."""
+def checked(recipe: Recipe, watcher: Watcher) -> Parts:
+    """The run's parts, of which those that take long are made, and told to `watcher`. Raises what `Parts.check` raises."""
     recipe.prepare(embedding(watcher))
     parts = Parts(recipe)
     parts.check()
-    return estimate(parts).minutes
+    return parts
 
 
 def announcement(recipe: Recipe) -> str:

@@ -38,8 +38,9 @@ def train_verb(cls: type[Recipe]) -> Callable[..., None]:
             return
         if not Path(recipe.out, "recipe.json").exists():
             with Live() as watch:
+                parts = estimate.checked(recipe, watch)
                 watch.note(estimate.announcement(recipe))
-                watch.note(f"about {estimate.minutes(recipe, watch):.0f} minutes on this machine, as busy as it is now")
+                watch.note(f"about {estimate.estimate(parts).minutes:.0f} minutes on this machine, as busy as it is now")
         report(run_to_its_end(recipe, Live), screen())
 
     train.__doc__ = f"{inspect.cleandoc(cls.__doc__ or '')}\n\n{inspect.cleandoc(train.__doc__ or '')}"
