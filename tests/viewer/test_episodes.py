@@ -165,7 +165,7 @@ def test_no_word_of_a_policy_or_a_document_drives_the_terminal(renderer):
 
 def test_documents_that_were_never_seen_have_their_text_and_a_score_its_maximum(renderer):
     episode, _ = asyncio.run(walks.spawning(renderer))
-    labels = replace(LABELS, most={"reward": 2.0})
+    labels = replace(LABELS, maxima={"reward": 2.0})
     text = shown(episode_panel(episode, None, {"reward": 1.5, "f1": 1.0}, labels=labels, texts={"doc4": "It is \x1b[2J four."}))
     has(text, "★ doc1  seen by a sub-agent only", "★ doc4  never seen", "It is �[2J four.", "reward 1.5 of 2", "f1 1")
     assert shown(legend(labels, [episode.task])).startswith("★ gold: a document that the task asks for")

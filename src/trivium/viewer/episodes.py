@@ -1,4 +1,4 @@
-"""An episode for a person: what the agent asked, saw, dropped and returned, read from the trace alone."""
+"""Shows a person an episode: what the agent asked, saw, dropped and returned, read from the trace alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trivium.viewer.reading import Decode, Turn
 
 STAR = "★"
 NARROW = 150
-"""Columns of a terminal below which episodes stand one below the other."""
+"""On a terminal of fewer columns episodes stand one below the other."""
 BAR = 16
 LONGEST = 240
 """Letters shown of an argument, an answer or an error."""
@@ -42,18 +42,18 @@ def episode_panel(
 ) -> Panel:
     """One episode in a frame: question, turns, answer, what became of the gold documents, scores.
 
-    Gold documents, of which `labels` knows, bear a star. With `decode` (tokens -> text, `Renderer.decode`) the
-    window's size, thoughts and summaries are shown too. `scores` stand at the bottom. `texts` are of documents that the
-    episode never saw, by their ids.
+    Gold documents, of which `labels` knows, have a star. With `decode` (tokens -> text, `Renderer.decode`) the window's
+    size, thoughts and summaries are shown too. `scores` stand at the bottom. `texts` are those of documents that the episode
+    never saw, by their ids.
     """
     page = _Page(episode, decode, labels, frozenset(labels.gold(episode.task)), texts or {})
-    parts = [page.question(), *page.thread(episode.agent), *page.fates(), *_scores(scores or {}, labels.most)]
+    parts = [page.question(), *page.thread(episode.agent), *page.fates(), *_scores(scores or {}, labels.maxima)]
     name = title or episode.id
     return Panel(Group(*parts), title=Text(name, "bold"), subtitle=_subtitle(episode), title_align="left")
 
 
 def side_by_side(
-    shown: Sequence[tuple[str, Episode]],
+    episodes: Sequence[tuple[str, Episode]],
     width: int,
     decode: Decode | None = None,
     scores: Mapping[str, Scores] | None = None,
@@ -62,12 +62,15 @@ def side_by_side(
 ) -> RenderableType:
     """One to three episodes, each with its title, in columns; `scores` and `texts` (as `episode_panel` has them) by episode id.
 
-    One below the other on a terminal of less than 150 columns. InputError when there are none or more than three.
+    On a terminal of less than 150 columns they stand one below the other. InputError for none or more than three.
     """
-    if not 1 <= len(shown) <= 3:
-        raise InputError(f"one to three episodes stand side by side, not {len(shown)}")
-    known, never_seen = scores or {}, texts or {}
-    panels = [episode_panel(each, decode, known.get(each.id), title, labels, never_seen.get(each.id)) for title, each in shown]
+    if not 1 <= len(episodes) <= 3:
+        raise InputError(f"one to three episodes stand side by side, not {len(episodes)}")
+    scores, texts = scores or {}, texts or {}
+    panels = [
+        episode_panel(episode, decode, scores.get(episode.id), title, labels, texts.get(episode.id))
+        for title, episode in episodes
+    ]
     if width < NARROW:
         return Group(*panels)
     grid = Table.grid(expand=True)
@@ -78,15 +81,15 @@ def side_by_side(
 
 
 def legend(labels: Labels, tasks: Iterable[Task]) -> Text:
-    """What the signs of these tasks' episodes mean, for below the last one; nothing where there are none."""
+    """The meaning of the signs in these tasks' episodes, to be shown below the last one; empty where there are none."""
     signs = [f"{STAR} gold: a document that the task asks for, or a passage of it"] if any(map(labels.gold, tasks)) else []
-    signs += [f"the best {name} there is: {value:.3g}" for name, value in labels.most.items()]
+    signs += [f"the best {name} there is: {value:.3g}" for name, value in labels.maxima.items()]
     return Text("; ".join(signs), DIM)
 
 
 @dataclass(frozen=True, slots=True)
 class _Page:
-    """The episode on one page; everything that needs the truth or the whole trace to be shown."""
+    """An episode on one page. Its methods show what needs the truth or the whole trace."""
 
     episode: Episode
     decode: Decode | None
@@ -103,7 +106,7 @@ class _Page:
         return text
 
     def thread(self, thread: Thread) -> Iterator[RenderableType]:
-        """Its turns, its answer, and why it stopped."""
+        """A thread's turns, its answer, and why it stopped."""
         turns = reading.turns(self.episode, thread)
         window = reading.budget(thread, self.decode)
         full = window or max((turn.peak for turn in turns), default=1)
@@ -117,12 +120,12 @@ class _Page:
         yield from self.answer(thread)
 
     def thought(self, turn: Turn) -> Iterator[RenderableType]:
-        """What was said beside the calls of a turn."""
-        if self.decode and turn.calls and (said := short(_plain(self.decode(turn.spoken)))):
-            yield Padding(Text(said, "italic"), (0, 0, 0, 2))
+        """The text of a turn beside its calls."""
+        if self.decode and turn.calls and (text := short(_plain(self.decode(turn.reply)))):
+            yield Padding(Text(text, "italic"), (0, 0, 0, 2))
 
     def call(self, call: Call) -> Iterator[RenderableType]:
-        """What was called, whom it spawned, and what came back."""
+        """A call, the sub-agents that it spawned, and its results."""
         yield Text.assemble((clean(call.name) or "(unreadable)", "bold cyan"), " ", arguments(call.arguments))
         for child in reading.children(self.episode, call):
             title = Text(f"Spawn {child.policy} ({child.id})")
@@ -130,14 +133,14 @@ class _Page:
         if call.error:
             yield Text(f"✗ {short(call.error)}", BAD)
         else:
-            spawned = bool(reading.children(self.episode, call))
+            prefix = "Join: " if reading.children(self.episode, call) else ""
             for piece in call.pieces:
                 if not piece.ref:
-                    yield Text.assemble(("Join: " if spawned else "", "magenta"), clean(piece.text))
+                    yield Text.assemble((prefix, "magenta"), clean(piece.text))
             yield self.results(call)
 
     def results(self, call: Call) -> Table:
-        """A passage a line, behind its handle. A gold one is shown whole, any other as far as the line goes."""
+        """One passage a line, behind its handle. A gold one is shown as a whole, any other as far as the line goes."""
         pieces = [piece for piece in call.pieces if piece.ref]
         grid = _lines(piece.ref for piece in pieces)
         for piece in pieces:
@@ -150,28 +153,28 @@ class _Page:
         return Text(f"{STAR} {ref}", GOLD) if gold else Text(ref, "blue")
 
     def cut(self, thread: Thread, turn: Turn, cut: Cut) -> Text:
-        """What an op did to the view; gold that was dropped is red."""
+        """What an op did to the view. Gold that it dropped is red."""
         if isinstance(cut, Prune):
-            shown = self.labels.documents(thread, self.episode.task)
+            documents = self.labels.documents(thread, self.episode.task)
             text = Text("Prune", "bold magenta").append(" dropped", "not bold")
             for ref in sorted(cut.chunks, key=_number):
-                gold = shown.get(ref) in self.gold
+                gold = documents.get(ref) in self.gold
                 text.append(f" {STAR} {ref}" if gold else f" {ref}", BAD if gold else "not bold blue")
             return text
         if isinstance(cut, Restart):
             return Text.assemble(("Restart", "bold magenta"), f" ({clean(cut.reason)})")
-        said = f": {short(_plain(self.decode(turn.summary)))}" if self.decode else ""
-        return Text.assemble(("Summarize", "bold magenta"), f", {len(turn.summary)} tokens{said}")
+        summary = f": {short(_plain(self.decode(turn.summary)))}" if self.decode else ""
+        return Text.assemble(("Summarize", "bold magenta"), f", {len(turn.summary)} tokens{summary}")
 
     def answer(self, thread: Thread) -> Iterator[RenderableType]:
         """The answer with what it cites, and why the thread stopped if it did not finish."""
-        texts, shown = reading.texts(thread), self.labels.documents(thread, self.episode.task)
+        texts, documents = reading.texts(thread), self.labels.documents(thread, self.episode.task)
         if thread.answer:
             yield Text.assemble((f"{clean(thread.policy)} answers: ", "bold green"), short(thread.answer))
-        grid = _lines(self.labels.cited(thread))
-        for ref in self.labels.cited(thread):
+        grid = _lines(self.labels.citations(thread))
+        for ref in self.labels.citations(thread):
             if ref in texts:
-                gold = shown[ref] in self.gold
+                gold = documents[ref] in self.gold
                 grid.add_row(self.handle(ref, gold), _one_line(clean(texts[ref]), "" if gold else DIM))
             else:
                 grid.add_row(Text(ref, BAD), Text("never shown", BAD))
@@ -184,28 +187,28 @@ class _Page:
     def fates(self) -> Iterator[RenderableType]:
         """What became of each gold document: returned, pruned, or only seen by the agent or a sub-agent."""
         agent, task = self.episode.agent, self.episode.task
-        shown = self.labels.documents(agent, task)
+        documents = self.labels.documents(agent, task)
         others = {id for thread in self.episode.threads[1:] for id in self.labels.documents(thread, task).values()}
-        returned = {shown[ref] for ref in self.labels.cited(agent) if ref in shown}
+        returned = {documents[ref] for ref in self.labels.citations(agent) if ref in documents}
         cuts = [op for op in self.episode.ops if isinstance(op, Prune) and op.before.thread == agent.id]
-        pruned = {shown[ref] for op in cuts for ref in op.chunks if ref in shown}
+        pruned = {documents[ref] for op in cuts for ref in op.chunks if ref in documents}
         fates = {
             ("returned", "green"): returned,
             ("pruned, not returned", BAD): pruned,
-            ("seen, not returned", "yellow"): set(shown.values()),
+            ("seen, not returned", "yellow"): set(documents.values()),
             ("seen by a sub-agent only", "yellow"): others,
         }
         if self.gold:
             yield _rule("gold documents")
         for id in self.labels.gold(task):
-            fate = next((fate for fate, having in fates.items() if id in having), ("never seen", "red"))
+            fate = next((fate for fate, ids in fates.items() if id in ids), ("never seen", "red"))
             yield Text.assemble((f"{STAR} ", GOLD), f"{clean(id)}  ", fate)
             if id in self.texts:
                 yield Padding(Text(short(self.texts[id]), DIM), (0, 0, 0, 2))
 
 
 def _lines(refs: Iterable[str]) -> Table:
-    """An empty grid of handles, each with room for a star, and what they show."""
+    """An empty grid: a column of handles, with room for a star, and one of their passages."""
     grid = Table.grid(padding=(0, 1))
     grid.add_column(justify="right", no_wrap=True, min_width=2 + max(map(len, refs), default=0))
     grid.add_column(ratio=1)
@@ -217,9 +220,9 @@ def _one_line(text: str, style: str = DIM) -> Text:
 
 
 def _heading(turn: Turn, full: int, window: int | None) -> Text:
-    """The turn's number and how full its view was when it ended: green up to half, yellow up to nine tenths, red.
+    """The turn's number, and how full its view was when it ended: green up to half, yellow up to nine tenths, else red.
 
-    Where the window is not known the longest context stands for it, and no colour judges.
+    Where the window is not known the longest context stands for it, and the colour says nothing.
     """
     text = Text(f"turn {turn.number + 1} ", "bold")
     if not turn.peak:
@@ -233,23 +236,23 @@ def _heading(turn: Turn, full: int, window: int | None) -> Text:
 
 
 def _subtitle(episode: Episode) -> Text:
-    """Who spoke, at which versions, for how many turns, and why it ended."""
+    """The policy and its versions, the number of turns, the reason to stop, and the task."""
     thread, turns = episode.agent, reading.turns(episode, episode.agent)
     versions = sorted({run.version for segment in thread.segments for run in segment.versions})
-    said = "–".join(str(version) for version in dict.fromkeys((*versions[:1], *versions[-1:])))
-    name = f"{thread.policy} v{said}" if versions else thread.policy
+    ends = "–".join(str(version) for version in dict.fromkeys((*versions[:1], *versions[-1:])))
+    name = f"{thread.policy} v{ends}" if versions else thread.policy
     end = thread.stop.reason if thread.stop else "not ended"
     return Text(f"{name}, {len(turns)} turns, {end}, task {clean(episode.task.id)}", DIM)
 
 
-def _scores(scores: Scores, most: Mapping[str, float]) -> Iterator[RenderableType]:
-    """The reward first and in bold; behind it its parts and whatever else is known, in their own order."""
+def _scores(scores: Scores, maxima: Mapping[str, float]) -> Iterator[RenderableType]:
+    """The reward first and in bold; behind it its parts and all other numbers, in their own order."""
     if not scores:
         return
     yield _rule("scores")
     words = []
     for name, value in sorted(scores.items(), key=lambda score: score[0] != "reward"):
-        number = "–" if value != value else f"{value:.3g} of {most[name]:.3g}" if name in most else f"{value:.3g}"
+        number = "–" if value != value else f"{value:.3g} of {maxima[name]:.3g}" if name in maxima else f"{value:.3g}"
         words.append(Text(f"{name} {number}", "bold" if name == "reward" else ""))
     yield Columns(words, padding=(0, 2, 0, 0))
 
@@ -259,7 +262,7 @@ def _rule(title: str) -> Text:
 
 
 def arguments(arguments: Mapping[str, object]) -> Text:
-    """A lone text as it is; several arguments, and a list, with their names."""
+    """A lone text as it is; several arguments, and a list, with their names. Long ones are cut."""
     values = [short(_value(value)) for value in arguments.values()]
     if len(values) == 1 and isinstance(*arguments.values(), str):
         return Text(values[0])
@@ -273,7 +276,7 @@ def _value(value: object) -> str:
 
 
 def _number(ref: str) -> tuple[int, str]:
-    """Handles in order of their numbers: #9 before #10."""
+    """A key that sorts handles by their numbers: #9 before #10."""
     digits = ref.lstrip("#")
     return (int(digits) if digits.isdecimal() else 0, ref)
 
@@ -284,10 +287,11 @@ def _plain(text: str) -> str:
 
 
 def short(text: str) -> str:
-    cleaned = clean(text)
-    return cleaned if len(cleaned) <= LONGEST else f"{cleaned[: LONGEST - 1]}…"
+    """The text as `clean` has it, cut to LONGEST letters."""
+    line = clean(text)
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
 
 
 def clean(text: str) -> str:
-    """On one line, and without the control characters by which a policy's words could drive the terminal."""
+    """The text on one line, without the control characters by which a policy's words could drive the terminal."""
     return "".join(letter if letter.isprintable() else "�" for letter in " ".join(text.split()))

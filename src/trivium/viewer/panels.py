@@ -45,7 +45,7 @@ class Panels:
 
 
 def scores_in(events: Iterable[Event]) -> list[str]:
-    """The numbers that a scorer gave of held-out tasks, in a run's events: `reward` first, the others by name."""
+    """The names of a scorer's numbers on held-out tasks, in a run's events: `reward` first, the others in order."""
     names = {name for event in events if event.kind == "rl_eval" for name in event.metrics}
     return sorted(names, key=lambda name: (name != "reward", name))
 
@@ -56,20 +56,20 @@ def _truth(task: Task) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """What an agent knows of its episodes and no trace says. By default nothing: an episode is shown as it is.
+    """What an agent knows of its episodes and a trace does not say. Without labels an episode is shown as it is.
 
-    answer    what would be right, as text; by default the task's truth as it stands
-    gold      ids of the documents that a task asks for
-    document  the document that a passage's source counts as
-    cited     the handles in a thread's answer, best first, those that were never shown included
-    most      the largest value that a score can have, by its name
+    answer     the right answer, as text; by default the task's truth as it stands
+    gold       ids of the documents that a task asks for
+    document   the document that a passage's source counts as
+    citations  the handles in a thread's answer, best first, with those that were never shown
+    maxima     the largest value that a score can have, by its name
     """
 
     answer: Callable[[Task], str] = _truth
     gold: Callable[[Task], Sequence[str]] = lambda task: ()
     document: Callable[[str, Task], str] = lambda source, task: source
-    cited: Callable[[Thread], Sequence[str]] = lambda thread: ()
-    most: Mapping[str, float] = field(default_factory=dict)
+    citations: Callable[[Thread], Sequence[str]] = lambda thread: ()
+    maxima: Mapping[str, float] = field(default_factory=dict)
 
     def documents(self, thread: Thread, task: Task) -> dict[str, str]:
         """Every handle shown to a thread -> the document that its source counts as."""

@@ -16,7 +16,7 @@ class Turn:
     """One turn of a thread: its calls and cuts, and how full its view was, in tokens.
 
     The policy began to speak in `segment` with `start` tokens in view. `peak` is the longest context during the turn, and
-    `used` its length at the end. All are 0 in a turn that a branch took over. `spoken` and `summary` are sampled tokens.
+    `used` its length at the end. All are 0 in a turn that a branch took over. `reply` and `summary` are sampled tokens.
     """
 
     number: int
@@ -26,7 +26,7 @@ class Turn:
     start: int = 0
     used: int = 0
     peak: int = 0
-    spoken: list[int] = field(default_factory=list)
+    reply: list[int] = field(default_factory=list)
     summary: list[int] = field(default_factory=list)
 
 
@@ -58,7 +58,7 @@ def _turns(episode: Episode, thread: Thread, first: int) -> list[Turn]:
             turns[-1].summary = tokens
         else:
             number = first + len(turns)
-            turns.append(Turn(number, _calls(thread, number), segment=index, start=span.start, spoken=tokens))
+            turns.append(Turn(number, _calls(thread, number), segment=index, start=span.start, reply=tokens))
     return turns
 
 

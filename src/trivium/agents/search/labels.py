@@ -8,8 +8,8 @@ LABELS = Labels(
     answer=lambda task: str(task.truth.get("answer", "")),
     gold=gold_of,
     document=counts_as,
-    cited=cited,
-    most={"reward": SearchReward().most},
+    citations=cited,
+    maxima={"reward": SearchReward().most},
 )
 
 PANELS = Panels(
