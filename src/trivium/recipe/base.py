@@ -96,8 +96,8 @@ class Recipe:
     teacher_tokens: int = 5_000_000
     """the most tokens that a teacher behind an endpoint may use"""
     sft_steps: int = 40
-    """steps of the warm-up, 32 episodes each; 0: none, for an agent without lessons or a --model that is warm already, as the
-    model-sft of a run"""
+    """steps of the warm-up, of 32 episodes each where the agent says nothing else; 0: none, for an agent without lessons or a
+    --model that is warm already, as the model-sft of a run"""
     steps: int = 40
     """steps of RL"""
     groups: int = 16
@@ -136,6 +136,8 @@ class Recipe:
     """Which numbers its table and its curves show; default: those that its scorer gives."""
     least: ClassVar[Mapping[str, float]] = {}
     """The least values of fields of its own."""
+    sft_size: ClassVar[int] = 32
+    """Episodes in each step of the warm-up."""
 
     def __post_init__(self) -> None:
         """A folder is kept by its whole path, so that a run can be opened from anywhere."""

@@ -14,7 +14,7 @@ from trivium.engine import Engine
 from trivium.nn import Network
 from trivium.policy import View
 from trivium.recipe.base import Recipe
-from trivium.recipe.line import EVERY, GLANCE, SFT_BATCH
+from trivium.recipe.line import EVERY, GLANCE
 from trivium.recipe.parts import Parts
 from trivium.recipe.watcher import Watcher, embedding
 from trivium.trace import Episode, Sampling
@@ -58,7 +58,7 @@ def estimate(parts: Parts) -> Estimate:
         parameters=parameters,
         learning=learning,
         memory=(_weights(network) + _cache(network, parts.slots, parts.window.budget)) / 2**30,
-        learned=(recipe.sft_steps * SFT_BATCH * parts.taught + attempts) * episode,
+        learned=(recipe.sft_steps * recipe.sft_size * parts.taught + attempts) * episode,
         sampled=(attempts + evaluated) * episode,
         learn_rate=_learn_rate(parts, network),
         speak_rate=_speak_rate(parts, network),
@@ -124,7 +124,7 @@ def _cache(network: Network, slots: int, context: int) -> int:
 
 def _learn_rate(parts: Parts, network: Network) -> float:
     """Tokens a second of one learner step on a few teacher episodes."""
-    episodes = parts.log[:SFT_BATCH] or asyncio.run(_lived(parts))
+    episodes = parts.log[: parts.recipe.sft_size] or asyncio.run(_lived(parts))
     learner = Learner(network, SFT(), 0.0, policies={episode.agent.policy for episode in episodes})
     batch = Batch.imitate(episodes)
     learner.learn(batch)
@@ -134,10 +134,10 @@ def _learn_rate(parts: Parts, network: Network) -> float:
 
 async def _lived(parts: Parts) -> list[Episode]:
     """A few episodes of the agent's own teacher, or of its model: an endpoint is not asked, for that would cost."""
-    policy = parts.recipe.lessons()
+    policy, count = parts.recipe.lessons(), parts.recipe.sft_size
     if policy is None or isinstance(policy, Sequence):
-        policy = Engine(parts.network().plain(), renderer=parts.renderer, slots=SFT_BATCH, context=parts.window.budget)
-    tasks, sampling = parts.train_tasks[:SFT_BATCH], parts.sampling
+        policy = Engine(parts.network().plain(), renderer=parts.renderer, slots=count, context=parts.window.budget)
+    tasks, sampling = parts.train_tasks[:count], parts.sampling
     return await asyncio.gather(*(parts.harness.run(task, policy, sampling=sampling) for task in tasks))
 
 

@@ -28,7 +28,6 @@ from trivium.trace import Sampling, Store, Task
 from trivium.train import SFT, AdamW, Checkpoints, Learner
 from trivium.weights import publish
 
-SFT_BATCH = 32
 EVERY = 10  # steps between checkpoints, and between looks at held-out tasks
 GLANCE = 64  # held-out tasks of such a look
 
@@ -100,8 +99,9 @@ class _Line:
         learner = self._learner("sft")
         self.watcher.stage("warm-up", self.recipe.sft_steps, first)
         events = sft(
-            learner, episodes, steps=self.recipe.sft_steps, size=SFT_BATCH, seed=self.recipe.seed, first=first, rank=self.rank
-        )
+            learner, episodes, steps=self.recipe.sft_steps, size=self.recipe.sft_size, seed=self.recipe.seed, first=first,
+            rank=self.rank,
+        )  # fmt: skip
         async for event in timed(events, self.rank):
             self._tell(event, loss=event.metrics["loss"])
             self._save(learner, "sft", event.step, last=event.step == self.recipe.sft_steps)

@@ -167,7 +167,7 @@ class SearchComparison(Comparison):
     @cached_property
     def _world_corpora(self) -> dict[str, Corpus]:
         embedder = open_embedder("minilm")
-        return {world.name: Corpus.build(world.documents, embedder=embedder) for world in self.recipe.heldout_worlds}
+        return {world.name: self.recipe.world_corpus(world, embedder) for world in self.recipe.heldout_worlds}
 
     def expert(self, bench: Bench) -> Policy:
         """The perfect script; on passages that people wrote a strong one, and no bound."""
@@ -175,7 +175,12 @@ class SearchComparison(Comparison):
         return self.recipe.expert(with_chain(list(bench.tasks), bench.corpora()[""]) if bench.real else bench.tasks)
 
     def expert_source(self) -> str:
-        return hashlib.blake2b(Path(inspect.getfile(Teacher)).read_bytes(), digest_size=16).hexdigest()
+        """The teacher's file, and that of an agent which has a script of its own."""
+        from trivium.agents.search.recipe import Search
+
+        own = type(self.recipe).script
+        files = [inspect.getfile(each) for each in (Teacher, *([own] if own is not Search.script else []))]
+        return hashlib.blake2b(b"".join(Path(file).read_bytes() for file in files), digest_size=16).hexdigest()
 
     # --- what is kept of an episode
 

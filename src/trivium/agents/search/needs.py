@@ -8,7 +8,7 @@ from dataclasses import replace
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from trivium.agents.search.teacher import Imperfection, Teacher
+from trivium.agents.search.teacher import Imperfection
 from trivium.policy import Scripted
 from trivium.trace import Segment, Task
 
@@ -36,7 +36,7 @@ def needs(recipe: Search) -> str:
 
 async def _contexts(recipe: Search, tasks: Sequence[Task]) -> list[Segment]:
     """The last context of each episode of a perfect script that never prunes."""
-    script = Teacher(replace(Imperfection.none(), prune=0.0)).script(tasks)
+    script = recipe.script(tasks, replace(Imperfection.none(), prune=0.0))
     harness, policy = recipe.harness(), Scripted(script, recipe.renderer)
     episodes = await asyncio.gather(*(harness.run(task, policy) for task in tasks))
     return [episode.agent.segments[-1] for episode in episodes]

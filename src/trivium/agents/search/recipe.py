@@ -19,10 +19,11 @@ from trivium.agents.search.needs import needs
 from trivium.agents.search.reward import SearchReward
 from trivium.agents.search.teacher import Imperfection, Teacher, with_chain
 from trivium.assets import NANO, READER
-from trivium.corpus import Corpus, Document, read_documents
+from trivium.corpus import Corpus, Document, Embedder, read_documents
 from trivium.errors import InputError
 from trivium.harness import Harness, Window
-from trivium.policy import Policy, Scripted
+from trivium.policy import Policy, Scripted, View
+from trivium.policy.message import Message
 from trivium.recipe.base import Bench, Progress, Recipe, Suite
 from trivium.tasks.beir import beir_tasks
 from trivium.tasks.cloze import cloze_tasks
@@ -111,7 +112,7 @@ class Search(Recipe):
             object.__setattr__(self, "corpus", os.path.abspath(self.corpus))
         defaults = (("results", 6, 2), ("warmup", 1600, 3000), ("lr", 4e-4, 1.5e-4), ("sft_steps", 120, 96), ("steps", 48, 60))
         for name, world, passages in defaults:
-            if getattr(self, name) == getattr(type(self), name):
+            if getattr(self, name) == getattr(Search, name):
                 object.__setattr__(self, name, passages if self.corpus else world)
 
     @classmethod
@@ -155,7 +156,7 @@ class Search(Recipe):
         return Window(budget, soft=0.5, hard=0.85, reply=128 if self.real else 96)
 
     def harness(self) -> Harness:
-        return self.harness_on(self.passages if self.real else self._corpus_of)
+        return self.harness_on(self.passages if self.real else self.corpus_of)
 
     def harness_on(self, corpus: Corpus | Callable[[Task], Corpus]) -> Harness:
         """The same on other documents: the tools and the prompt that the policy was trained with."""
@@ -191,12 +192,17 @@ class Search(Recipe):
     def heldout_worlds(self) -> list[World]:
         return self.worlds[TRAIN_WORLDS:]
 
-    def _corpus_of(self, task: Task) -> Corpus:
+    def world_corpus(self, world: World, embedder: Embedder | None = None) -> Corpus:
+        """What is searched of a world; plain searches, with which runs are compared, need an embedder."""
+        return Corpus.build(world.documents, embedder=embedder)
+
+    def corpus_of(self, task: Task) -> Corpus:
+        """The world that a question of generated worlds is about."""
         return self._corpora[task.id.partition("/")[0]]
 
     @cached_property
     def _corpora(self) -> dict[str, Corpus]:
-        return {world.name: Corpus.build(world.documents) for world in self.worlds}
+        return {world.name: self.world_corpus(world) for world in self.worlds}
 
     # --- what it is asked
 
@@ -215,16 +221,16 @@ class Search(Recipe):
         if self.real:
             return with_chain(beir_tasks(self.corpus, "train"), self.passages)
         wanted = max(self.warmup, self.groups * self.steps)
-        return self._questions(self.worlds[:TRAIN_WORLDS], wanted)
+        return self.questions(self.worlds[:TRAIN_WORLDS], wanted)
 
     @cached_property
     def heldout_tasks(self) -> list[Task]:
         """The questions that decide: never learned from, in the generated world about other names too."""
         if self.real:
             return beir_tasks(self.corpus, "test")[: self.eval_tasks]
-        return self._questions(self.heldout_worlds, self.eval_tasks)
+        return self.questions(self.heldout_worlds, self.eval_tasks)
 
-    def _questions(self, worlds: list[World], count: int) -> list[Task]:
+    def questions(self, worlds: list[World], count: int) -> list[Task]:
         """`count` questions of 1 to 4 hops, from all `worlds` in turn."""
         each = -(-count // len(worlds))
         rows = [world.tasks(each, HOPS, self.seed) for world in worlds]
@@ -277,7 +283,7 @@ class Search(Recipe):
         beta = 4 - 2 * min(1.0, step / max(1, self.steps - 1))
         less = {"trajectory": {"trajectory": 0.0}, "answer": {"answer": 0.0}, "penalty": {"pruning": 0.0}}
         less |= {"recall": {"beta": 0.5}, "effort": {"effort": 0.0}, "curriculum": {"beta": 4.0}}
-        return replace(self._reward(beta, self.real), **less.get(self.without, {}))
+        return replace(self.reward(beta, self.real), **less.get(self.without, {}))
 
     def judge(self) -> SearchReward:
         """The whole reward, with the report's last β, whatever training left out."""
@@ -285,9 +291,10 @@ class Search(Recipe):
 
     def judge_on(self, real: bool) -> SearchReward:
         """The same on other documents: passages that people wrote, or not."""
-        return self._reward(2.0, real)
+        return self.reward(2.0, real)
 
-    def _reward(self, beta: float, real: bool) -> SearchReward:
+    def reward(self, beta: float, real: bool) -> SearchReward:
+        """The whole reward at some β, of generated worlds or of passages that people wrote."""
         turns, effort = priced_turns(self.room, real), 0.0 if real else EFFORT
         return SearchReward(beta=beta, turns=turns, effort=effort, window=self.room)
 
@@ -302,7 +309,11 @@ class Search(Recipe):
         """The scripted expert that is wrong on purpose (on passages less often than it is right)."""
         less = {"pruning": {"prune": 0.0}, "blunders": {"forget": 0.3, "over_include": 0.35}}  # else 0.6 and 0.7
         faults = replace(Imperfection(), **(less.get(self.without, {}) | (less["blunders"] if self.real else {})))
-        return Scripted(Teacher(faults, self.seed).script(self.lesson_tasks()), self.renderer, name="teacher")
+        return Scripted(self.script(self.lesson_tasks(), faults, self.seed), self.renderer, name="teacher")
+
+    def script(self, tasks: Sequence[Task], faults: Imperfection, seed: int = 0) -> Callable[[View], Message]:
+        """What the scripted expert says at `tasks`, which have a chain."""
+        return Teacher(faults, seed).script(tasks)
 
     def select(self, episodes: Sequence[Episode], scores: Sequence[Mapping[str, float]]) -> list[Episode]:
         """Context-1's filter (agents/search/filter.py). InputError when nothing passes."""
@@ -322,7 +333,7 @@ class Search(Recipe):
     def expert(self, tasks: Sequence[Task]) -> Policy:
         """The perfect script on tasks that have a chain."""
         perfect = replace(Imperfection.none(), prune=float(self.without != "pruning"))
-        return Scripted(Teacher(perfect).script(tasks), self.renderer, name="expert")
+        return Scripted(self.script(tasks, perfect), self.renderer, name="expert")
 
     def comparison(self) -> SearchComparison:
         return SearchComparison(self)
