@@ -45,7 +45,7 @@ def agent(corpus) -> PrunePenalty:
 def lessons(agent) -> list[Episode]:
     async def attempts() -> list[Episode]:
         harness, teacher = agent.harness(), agent.lessons()
-        return [await harness.run(task, teacher) for task in agent.tasks("train")[:24]]
+        return [await harness.run(task, teacher, sample=n) for n in range(2) for task in agent.tasks("train")[:24]]
 
     return asyncio.run(attempts())
 
