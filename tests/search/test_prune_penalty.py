@@ -115,12 +115,12 @@ def test_what_is_named_is_dropped_and_never_all():
 
 
 def test_both_arms_are_trained_by_the_command_line_and_compared(corpus, tmp_path):
-    tiny = ["--corpus", corpus, *"--steps 1 --groups 2 --size 2 --eval-tasks 4 --workers 1".split()]
+    tiny = ["--corpus", corpus, *"--steps 1 --groups 1 --size 2 --eval-tasks 2 --workers 1".split()]
     arms = [["--warmup", "16", "--sft-steps", "2"], ["--pruning", "0", "--model", "one/model-sft", "--sft-steps", "0"]]
     for name, words in zip(("one", "other"), arms, strict=True):
         done = trivium("train", FILE, "--out", name, *words, *tiny, cwd=tmp_path)
         assert done.returncode == 0, done.stderr[-3000:]
-    done = trivium("eval", "--compare", "one", "other", "--tasks", "4", "--workers", "1", "--json", "claim.json", cwd=tmp_path)
+    done = trivium("eval", "--compare", "one", "other", "--tasks", "2", "--workers", "1", "--json", "claim.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     numbers = json.loads((tmp_path / "claim.json").read_text())
     assert [recipe["recipe"]["pruning"] for recipe in numbers["recipes"]] == [1.0, 0.0]
