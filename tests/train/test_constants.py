@@ -107,6 +107,7 @@ def test_credit():
 
 def test_rewards_are_equal_within_a_millionth():
     assert not Group("t", [], []).differs
+    assert Group("t", [None] * 2, [0.0, 1e-6]).differs
     assert [Group("t", [None] * 2, [0.5, 0.5 + gap]).differs for gap in (0.9e-6, 1.1e-6)] == [False, True]
     assert [Group("t", [None], [0.5], baseline=0.5 + gap).differs for gap in (0.9e-6, 1.1e-6)] == [False, True]
 
