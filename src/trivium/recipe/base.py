@@ -65,6 +65,9 @@ class Suite:
         if self.tasks < 0:
             raise InputError(f"--tasks must be at least 0, not {self.tasks}")
 
+    def __str__(self) -> str:
+        return "each run's own held-out tasks"
+
 
 @dataclass(frozen=True, slots=True)
 class Bench:

@@ -181,7 +181,7 @@ def show(numbers: Numbers, more: More, console: Console) -> None:
         shown = Rich(title=Text(table.title), caption=Text(table.note), box=box.SIMPLE_HEAD, show_edge=False)
         shown.title_justify = shown.caption_justify = "left"
         shown.padding = (0, 1, 0, 0)
-        shown.add_column(Text(table.header[0]), overflow="fold")
+        shown.add_column(Text(table.header[0]), overflow="fold", min_width=9)
         for name in table.header[1:]:
             shown.add_column(Text(_stacked(name.replace("_", "\n"))), justify="right", no_wrap=True)
         for name, *cells in table.rows:

@@ -253,5 +253,10 @@ def report(run: Run, console: Console) -> None:
 
 
 def _telling(store: Store) -> str:
-    """The task whose held-out episode shows most: one that edited its context if any did, of many calls."""
-    return min(store.select(prefix="eval/rl/"), key=lambda e: (-len(e.ops), -len(e.agent.calls), e.id)).task.id
+    """The task whose held-out episode shows most: one that edited its context if any did, did well, and made many calls."""
+
+    def rank(episode: Episode) -> tuple[float, float, float, str]:
+        reward = store.first_scores(episode.id).get("reward", 0.0)
+        return -len(episode.ops), -reward, -len(episode.agent.calls), episode.id
+
+    return min(store.select(prefix="eval/rl/"), key=rank).task.id

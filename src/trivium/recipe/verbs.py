@@ -113,13 +113,13 @@ def compare_verb(cls: type[Recipe]) -> Callable[..., None]:
         head = page.provenance(compare)  # before hours of measuring, should it not be known
         numbers = {**head, "suite": str(suite), **claim(compare, suite, workers, Live)}
         more = cls.of(Run.open(compare[0]).recipe(), compare[0]).comparison().tables
-        page.show(numbers, more, screen())
         if json:
             write_text(Path(json), page.as_json(numbers))
         if out:
             write_text(Path(out), page.markdown(numbers, more))
         if plot:
             learning_curves(curves, plot, cls.panels)
+        page.show(numbers, more, screen())
 
     return compare
 
