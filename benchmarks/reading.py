@@ -27,7 +27,7 @@ from trivium.harness import Scene
 from trivium.policy import View
 from trivium.policy.message import Message
 from trivium.policy.scripted import call
-from trivium.tasks.proof import says
+from trivium.tasks.proof import mentions
 from trivium.tasks.world import World
 
 TURNS, LINE = 24, 10  # the most turns, and the most words of a line of a page: each fact is one
@@ -96,7 +96,7 @@ class Reading(Search):
     def _unopened(self, task: Task, messages: Sequence[Message]) -> str:
         """The handle of the first line of the page that states the next link, if that is in view and was not opened."""
         lines = [line for m in messages if m["role"] == "tool" for line in str(m["content"]).split("\n")]
-        stated = lambda link: any(says(line, link["subject"]) and says(line, link["object"]) for line in lines)  # noqa: E731
+        stated = lambda link: any(mentions(line, link["subject"]) and mentions(line, link["object"]) for line in lines)  # noqa: E731
         if not (link := next((link for link in task.truth["chain"] if not stated(link)), None)):
             return ""
         first = self.corpus_of(task).read(page_of(link["doc"]))[0].line

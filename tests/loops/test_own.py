@@ -59,7 +59,10 @@ tv.run_loop(main())
 
 
 def test_ctrl_c_is_one_line():
-    process = subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}  # what runs in the background may ignore it
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **heard
+    )
     assert process.stdout.readline() == "begun\n"
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)

@@ -19,7 +19,7 @@ from trivium.corpus import HashEmbedder
 from trivium.errors import InputError
 from trivium.harness import Window
 from trivium.policy import Policy, Scripted
-from trivium.tasks.proof import says
+from trivium.tasks.proof import mentions
 from trivium.trace import Episode, Task
 
 FILE = Path(__file__).parents[2] / "benchmarks" / "reading.py"
@@ -67,7 +67,9 @@ def test_the_perfect_script_opens_what_it_must_and_no_more(agent, perfect):
     for episode in perfect:
         corpus, chain = agent.corpus_of(episode.task), episode.task.truth["chain"]
         begins = [corpus.read(page_of(link["doc"]))[0].line for link in chain]
-        hidden = sum(not (says(line, x["subject"]) and says(line, x["object"])) for line, x in zip(begins, chain, strict=True))
+        hidden = sum(
+            not (mentions(line, x["subject"]) and mentions(line, x["object"])) for line, x in zip(begins, chain, strict=True)
+        )
         scores = asyncio.run(agent.judge()(episode))
         assert scores["reads"] == hidden and scores["f1"] == 1.0 and scores["answer_found"]
         turns = max(0, scores["turns"] - 2)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from trivium.agents.search.ask import _found
+from trivium.agents.search.ask import _citations
 from trivium.agents.search.harness import harness_on
 from trivium.agents.search.recipe import Search
 from trivium.agents.search.reward import returned_documents, shown_documents
@@ -130,9 +130,9 @@ def test_ask_names_each_document_once_with_the_passage_that_was_cited_first(rend
     (made,) = life.agent.calls
     cited = [made.pieces[place].source.split(":")[0] for place in (1, 0, 2)]
     assert cited[:2] == ["firm", "firm"]
-    _, *ranked = _found([life])
-    assert [line.split("\n")[0] for line in ranked] == ["1. firm", f"2. {cited[2]}"]
-    assert made.pieces[1].shown in ranked[0] and made.pieces[0].shown not in ranked[0]
+    citations = _citations([life])
+    assert list(citations) == ["firm", cited[2]]
+    assert citations["firm"].passage == made.pieces[1].shown != made.pieces[0].shown
 
 
 def test_the_tools_live_beside_others_that_show_passages(renderer):
