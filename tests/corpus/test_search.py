@@ -127,6 +127,29 @@ def test_a_reranker_sees_fifty_and_decides():
     assert [hit.chunk for hit in turned] == [hit.chunk for hit in plain[::-1][:4]]
 
 
+def test_a_reranker_sees_fifty_of_both_arms_together():
+    """Each arm brings 50 of its own: what they agree on is what is reranked."""
+    seen = []
+
+    class Notes:
+        def rerank(self, query, hits):
+            seen.append(len(hits))
+            return list(hits)
+
+    corpus = corpus_of([f"river {n}" for n in range(60)] + [f"rivers {WORDS[n % 5]}" for n in range(60)], HashEmbedder())
+    corpus = Corpus(corpus.index, HashEmbedder(), Notes())
+    assert len(corpus.search("river 7")) == 10 and len(corpus.search("river 7", 70)) == 70 and seen == [50, 70]
+
+
+def test_what_is_searched_for_by_default_and_how_it_is_scored():
+    corpus = corpus_of(["river"] * 12 + ["river bank"])
+    hits = corpus.search("river")
+    assert [hit.rank for hit in hits] == list(range(1, 11)) and len(corpus.grep("river")) == 5
+    assert [hit.score for hit in hits] == pytest.approx([corpus.index.lexical.scores("river")[0]] * 10)  # BM25's own
+    both = corpus_of(["river"] * 12 + ["river bank"], HashEmbedder()).search("river", 1)
+    assert both[0].score == pytest.approx(2 / 61)  # first in both arms
+
+
 def test_wrong_calls_are_refused():
     corpus = corpus_of(["river"])
     for call, message in {

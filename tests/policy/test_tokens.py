@@ -18,11 +18,11 @@ LETTERS = sorted(pre_tokenizers.ByteLevel.alphabet())
 
 
 def spelling() -> Tokenizer:
-    """Its own merges put `<s>` together, and `foo` is an added word."""
+    """Its own merges put `<s>` together, one control string is one letter, and `foo` is an added word."""
     vocabulary = {letter: number for number, letter in enumerate([*LETTERS, "s>", "<s>"])}
     backend = Backend(models.BPE(vocab=vocabulary, merges=[("s", ">"), ("<", "s>")]))
     backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(False, use_regex=False), decoders.ByteLevel()
-    return _wrapped(backend, AddedToken("<s>", special=True), AddedToken("foo"), AddedToken("\n\n"))
+    return _wrapped(backend, AddedToken("<s>", special=True), AddedToken("\u2603"), AddedToken("foo"), AddedToken("\n\n"))
 
 
 def folding() -> Tokenizer:
@@ -64,7 +64,7 @@ def strings(tokenizer: Tokenizer) -> list[str]:
 
 def test_the_control_tokens_are_those_that_belong_in_no_text():
     assert len(strings(load_tokenizer(NANO))) == 9
-    assert strings(spelling()) == ["<s>"] and strings(prefixing()) == ["<|end|>"]
+    assert strings(spelling()) == ["<s>", "\u2603"] and strings(prefixing()) == ["<|end|>"]
 
 
 def test_a_control_string_is_words_that_read_as_it_does(tokenizer):
@@ -97,7 +97,8 @@ def test_a_template_writes_control_tokens_and_the_text_in_it_does_not(tokenizer)
         assert decoded(tokenizer, tokens).replace(" ", "") == f"{first}user\n{text} {last}a".replace(" ", "")
 
 
-FRAGMENTS = ["<", "|", ">", "/", "im_end", "|>", "<|im_end|>", "think>", "<think>", "end", "d><", "<end>", " ", "s>", "x", "\n"]
+FRAGMENTS = ["<", "|", ">", "/", "im_end", "|>", "<|im_end|>", "think>", "<think>", "end", "d><", "<end>", "s>"]
+FRAGMENTS += [" ", "x", "\n", "\u2603"]
 
 
 @pytest.mark.parametrize("name", ["nano", "spelling", "folding"])
