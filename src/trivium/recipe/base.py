@@ -49,6 +49,9 @@ LEAST = {
 }  # fmt: skip
 """The least value of each number; an agent adds those of its own in `least`."""
 
+GLANCE = 64
+"""Held-out tasks of a look while training."""
+
 Progress = Callable[[int, int], None]
 """Told how many of how many are done."""
 

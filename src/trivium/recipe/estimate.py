@@ -13,8 +13,8 @@ import torch
 from trivium.engine import Engine
 from trivium.nn import Network
 from trivium.policy import View
-from trivium.recipe.base import Recipe
-from trivium.recipe.line import EVERY, GLANCE
+from trivium.recipe.base import GLANCE, Recipe
+from trivium.recipe.line import EVERY
 from trivium.recipe.parts import Parts
 from trivium.recipe.watcher import Watcher, embedding
 from trivium.trace import Episode, Sampling

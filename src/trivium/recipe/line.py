@@ -18,7 +18,7 @@ from trivium.loops.run import read_json, write_json
 from trivium.loops.track import TensorBoard
 from trivium.nn import Network
 from trivium.policy import Policy
-from trivium.recipe.base import Recipe
+from trivium.recipe.base import GLANCE, Recipe
 from trivium.recipe.find import remember
 from trivium.recipe.lessons import Lessons
 from trivium.recipe.parts import Parts
@@ -29,7 +29,6 @@ from trivium.train import SFT, AdamW, Checkpoints, Learner
 from trivium.weights import publish
 
 EVERY = 10  # steps between checkpoints, and between looks at held-out tasks
-GLANCE = 64  # held-out tasks of such a look
 
 
 def train(recipe: Recipe, watch: Callable[[], Any] = Silent) -> Run:

@@ -16,7 +16,7 @@ from rich.console import Console
 from trivium.errors import InputError, TriviumError
 from trivium.loops.run import Run, read_json
 from trivium.policy import Renderer
-from trivium.recipe.base import Recipe
+from trivium.recipe.base import GLANCE, Recipe
 from trivium.recipe.find import class_of
 from trivium.trace import Episode, Store, Task
 from trivium.viewer import Condition, Labels, episode_panel, facts, learning_curve, legend, screen, side_by_side, summary_table
@@ -246,7 +246,7 @@ def report(run: Run, console: Console) -> None:
     with _Book.open(str(run.folder)) as book:
         book.print_beside(console, book.of_task(_telling(book.store)))
     console.print(summary_table(summary, panels.table))
-    learning_curve(run.events(), summary, run.folder / "curve.png", panels)
+    learning_curve(run.events(), summary, run.folder / "curve.png", panels, min(GLANCE, summary["tasks"]))
     for name, place in (("table", "summary.json"), ("curve", "curve.png")):
         console.print(f"{name}: {run.folder / place}", soft_wrap=True)
     console.print(f"read on: trivium show {run.folder}", soft_wrap=True)

@@ -19,26 +19,30 @@ if TYPE_CHECKING:
 
 COLOURS = ("#1f4e79", "#c8553d", "#3a8f5c")
 HEALTH = ("clipped", "entropy", "grad_norm", "gap")
-REFERENCES = {"sft": ("SFT sampled", ":"), "sft_greedy": ("SFT greedy", "--")}
+REFERENCES = {"base": ("base sampled", "-."), "sft": ("SFT sampled", ":"), "sft_greedy": ("SFT greedy", "--")}
 INK, GRID = "#333333", "#e6e6e6"
 
 Series = tuple[np.ndarray, np.ndarray]
 
 
 def learning_curve(
-    events: Iterable[Event], summary: dict[str, Any] | None, path: str | Path, panels: Panels = Panels()
+    events: Iterable[Event],
+    summary: dict[str, Any] | None,
+    path: str | Path,
+    panels: Panels = Panels(),
+    tasks: int = 0,
 ) -> None:
     """Write a PNG of 1600 x 900 of the numbers that `panels` names.
 
-    It shows held-out measures ("rl_eval" events) beside the SFT references of `summary` ({policy: {metric: mean}}, policies
-    sft and sft_greedy), training reward, behaviour and the learner's health ("rl" events). A panel without numbers says so.
-    The file is the old one or the new one, never half of it.
+    It shows held-out measures ("rl_eval" events, sampled, of so many `tasks` at most) beside those of `summary` ({policy:
+    {metric: mean}}, policies base, sft and sft_greedy), training reward, behaviour and the learner's health ("rl" events). A
+    panel without numbers says so. The file is the old one or the new one, never half of it.
     """
     from matplotlib import rc_context
 
     events = list(events)
     with rc_context(STYLE):
-        save(_Picture(events, summary or {}, panels, scores_in(events)).draw(), path)
+        save(_Picture(events, summary or {}, panels, scores_in(events), tasks).draw(), path)
 
 
 def save(figure: Figure, path: str | Path) -> None:
@@ -64,6 +68,7 @@ class _Picture:
     summary: dict[str, Any]
     panels: Panels
     scores: Sequence[str]
+    tasks: int = 0
 
     @property
     def held_out(self) -> dict[str, str]:
@@ -96,7 +101,8 @@ class _Picture:
         return figure
 
     def _held_out(self, axes: Axes) -> None:
-        axes.set(title="Held-out tasks", ylabel="mean over tasks")
+        count = f"{self.tasks} held-out tasks, sampled" if self.tasks else "Held-out tasks, sampled"
+        axes.set(title=count, ylabel="mean over tasks")
         curves = {name: series(self.events, "rl_eval", name) for name in self.held_out}
         references = {policy: self._reference(policy) for policy in REFERENCES}
         if not any(len(steps) for steps, _ in curves.values()) and not any(references.values()):
