@@ -116,7 +116,7 @@ class _Picture:
                 axes.plot([], [], style, color="#888888", label=label)
         axes.set_ylim(bottom=0)
         _steps(axes, self.events)
-        axes.legend(ncols=5, loc="lower right", bbox_to_anchor=(1.01, 0.99), fontsize=8, columnspacing=1.2, handlelength=1.8)
+        axes.legend(ncols=3, loc="lower right", fontsize=8, columnspacing=1.2, handlelength=2.2)
 
     def _reference(self, policy: str) -> dict[str, float]:
         """A policy's means of the measures that are shown, where it has them: the horizontal lines from which RL began."""
