@@ -53,3 +53,14 @@ def renderer(tiny_model):
     from trivium.policy import Renderer
 
     return Renderer.load(tiny_model)
+
+
+LONG = (
+    "test_cli.py", "test_own_agent.py", "test_nano.py", "test_compare.py", "test_examples.py", "test_real.py", "test_words.py",
+    "test_prune_penalty.py", "test_reading.py", "test_fleet.py", "test_data_parallel.py", "test_shard.py", "test_s3.py",
+)  # fmt: skip
+"""Files that take longest: begun first, so that no worker ends a test run alone with one of them."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
