@@ -11,7 +11,7 @@ from trivium.errors import InputError
 from trivium.eval import Result, evaluate
 from trivium.loops.simulated import SimulatedEngine, SimulatedHarness
 from trivium.reward import ScorerError
-from trivium.trace import Task
+from trivium.trace import Sampling, Task
 
 TASKS = [Task(id, "?") for id in "abc"]
 
@@ -91,3 +91,52 @@ def test_where_an_attempt_breaks_none_goes_on_behind_its_back():
 
     asyncio.run(main())
     assert not ended
+
+
+async def right(episode):
+    return {"reward": 1.0}
+
+
+def test_what_is_asked_for_is_what_is_attempted_and_heard_of():
+    heard, result = [], None
+    engine = SimulatedEngine(lambda stream: 0.0, slots=1)
+    options = {"samples": 1, "at_once": 1, "progress": heard.append, "sampling": Sampling(temperature=0.5)}
+    result, attempts = asyncio.run(evaluate(SimulatedHarness(), TASKS, engine, right, **options))
+    assert heard == [1, 1, 1] and len(attempts) == 3
+    assert result.sampling["temperature"] == 0.5 and result.sampling["max_tokens"] == 256
+    assert Result("p", [], {}).episodes_unscored == 0
+
+
+@pytest.mark.parametrize("wrong", [{"tasks": []}, {"samples": 0}, {"at_once": 0}], ids=str)
+def test_nothing_is_no_suite(wrong):
+    tasks = wrong.pop("tasks", TASKS)
+    with pytest.raises(InputError, match="nothing to evaluate"):
+        asyncio.run(evaluate(SimulatedHarness(), tasks, SimulatedEngine(lambda stream: 0.0), right, **wrong))
+
+
+def test_two_tasks_of_one_id_are_refused_by_the_first_of_them():
+    twins = [Task(id, "?") for id in "abcbc"]
+    with pytest.raises(InputError, match="2 tasks share their id with another, b first"):
+        asyncio.run(evaluate(SimulatedHarness(), twins, SimulatedEngine(lambda stream: 0.0), right))
+    parts = [Result("p", ["a", "b", "c"], {}, {"temperature": 1.0}), Result("p", ["b", "c"], {})]
+    with pytest.raises(InputError, match="task b is in two parts"):
+        Result.merge(parts)
+    assert Result.merge([parts[0], Result("p", ["d"], {})]).sampling == {"temperature": 1.0}
+
+
+def test_at_most_so_many_live_at_once():
+    living, most = [0], []
+
+    class Counting(SimulatedHarness):
+        async def run(self, task, policy, **options):
+            living[0] += 1
+            most.append(living[0])
+            await asyncio.sleep(0)
+            living[0] -= 1
+            return await super().run(task, policy, **options)
+
+    tasks = [Task(str(number), "?") for number in range(70)]
+    for options, number in (({"at_once": 2}, 2), ({}, 64)):
+        most.clear()
+        asyncio.run(evaluate(Counting(), tasks, SimulatedEngine(lambda stream: 0.0), right, **options))
+        assert max(most) == number
