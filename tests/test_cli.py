@@ -279,6 +279,7 @@ def refused(capsys, why: str, *words: str | Path, begun: bool = False) -> None:
         ("train", "the name of an agent"),
         ("train coder", "there is no agent 'coder'; there are search, and your own"),
         ("train nowhere.py", "there is no file"),
+        ("eval nowhere.py run", "there is no file"),
         ("train search --steps -2", "--steps must be at least 0, not -2"),
         ("train search --groups -2", "--groups must be at least 1"),
         ("train search --size 1", "--size must be at least 2"),

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from importlib.metadata import version
 from io import TextIOWrapper
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # equal single-thread workers beat threads here (fleet/local.py)
@@ -97,11 +98,13 @@ def _agent(words: list[str]) -> tuple[type[Recipe], bool]:
     from trivium.recipe.find import class_of, find, shipped
 
     known = shipped()
-    if words[:1] and words[0] in known:
-        return known[words[0]], True
-    if words[:1] and words[0].partition(":")[0].endswith(".py"):
-        return find(words[0]), True
-    run = next((word for word in words if not word.startswith("-")), None)
+    named = bool(words) and (words[0] in known or words[0].partition(":")[0].endswith(".py"))
+    run = next((word for word in words[named:] if not word.startswith("-")), None)
+    if named:
+        cls = find(words[0])
+        if run and Path(run, "recipe.json").is_file() and (its := class_of(Run.open(run))) is not cls:
+            raise InputError(f"{run} is a run of {its.__name__}, and not of {cls.__name__}: leave the agent's name out")
+        return cls, True
     if run is None or HELP & set(words):
         return next(iter(known.values())), False
     return class_of(Run.open(run)), False

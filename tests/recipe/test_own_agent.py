@@ -89,6 +89,11 @@ def test_it_is_measured_shown_and_exported_from_anywhere(trained, tmp_path):
     assert exported.returncode == 0 and (tmp_path / "folder" / "config.json").is_file(), exported.stderr
 
 
+def test_a_run_is_not_measured_as_another_agents(trained, tmp_path):
+    done = trivium("eval", "search", trained, cwd=tmp_path)
+    assert done.returncode == 2 and "is a run of Staff, and not of Search" in done.stderr, done.stderr
+
+
 def test_two_seeds_are_compared(trained, home):
     assert trivium("train", "my_agent.py", "--out", "runs/b", "--seed", "1", *TINY, cwd=home).returncode == 0
     files = ["--json", "claim.json", "--out", "claim.md", "--plot", "claim.png"]

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.laws import walks
 from tests.trace.test_store import listing, locked, shelf  # noqa: F401  (fixtures)
-from trivium import cli
 from trivium.harness import Harness, Window, prune_chunks
 from trivium.policy import Scripted
 from trivium.policy.scripted import call, say
@@ -55,22 +54,9 @@ def run(tmp_path, renderer) -> Path:
 
 
 @pytest.fixture
-def show(capsys, monkeypatch):
-    """The verb in this process, on a terminal of so many columns: status, output, error."""
-
-    def verb(*words: str | Path, width: int = 100) -> tuple[int, str, str]:
-        capsys.readouterr()
-        monkeypatch.setenv("COLUMNS", str(width))
-        monkeypatch.setattr(sys, "argv", ["trivium", "show", *map(str, words)])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as end:
-            code = int(end.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return verb
+def show(trivium):
+    """`trivium show` in this process: status, output, error."""
+    return partial(trivium, "show", width=100)
 
 
 def ids(out: str) -> str:

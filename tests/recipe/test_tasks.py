@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from trivium import cli
 from trivium.agents.search.recipe import Search
 from trivium.recipe.parts import Parts
 from trivium.tasks import beir_tasks
@@ -39,20 +38,9 @@ def questions(tmp_path) -> Path:
 
 
 @pytest.fixture
-def told(capsys, monkeypatch):
-    def verb(*words: str | Path) -> tuple[int, str, str]:
-        capsys.readouterr()
-        monkeypatch.setenv("COLUMNS", "120")
-        monkeypatch.setattr(sys, "argv", ["trivium", "tasks", *map(str, words)])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as end:
-            code = int(end.code or 0)
-        said = capsys.readouterr()
-        return code, said.out, said.err
-
-    return verb
+def told(trivium):
+    """`trivium tasks` in this process: status, output, error."""
+    return partial(trivium, "tasks")
 
 
 def test_twenty_pages_and_twenty_questions_become_what_training_takes(told, docs, questions, tmp_path):

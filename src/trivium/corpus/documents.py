@@ -13,6 +13,8 @@ from typing import Any
 from trivium.corpus.base import Document
 from trivium.errors import InputError
 
+DOCUMENT = '{"_id": ..., "title": ..., "text": ...}'
+QUERY = '{"_id": ..., "text": ...}'
 _SUFFIXES = (".md", ".markdown", ".txt")
 _HEADING = re.compile(r"^#{1,6}[ \t](.*)$", re.MULTILINE)
 _FRONT = r"\A---[ \t]*\n(?=\S).*?^(?:---|\.\.\.)[ \t]*$"
@@ -82,7 +84,7 @@ def read_jsonl(path: str | Path) -> list[Document]:
     """One document per line: an object with `_id` or `id`, `text`, and optionally `title` and `metadata`; blank lines
     are skipped."""
     path = _existing(path)
-    documents = [_document(row, where) for row, where in _rows(path)]
+    documents = [_document(row, where) for row, where in objects_in(path, DOCUMENT)]
     return _checked(documents, path, "write one JSON object per line")
 
 
@@ -97,7 +99,7 @@ def read_beir(folder: str | Path, split: str = "test") -> Beir:
             f"{folder} is no folder in the BEIR layout: it needs corpus.jsonl, queries.jsonl and qrels/{split}.tsv"
         )
     documents = read_jsonl(folder / "corpus.jsonl")
-    queries = [_query(row, where) for row, where in _rows(_existing(folder / "queries.jsonl"))]
+    queries = [_query(row, where) for row, where in objects_in(folder / "queries.jsonl", QUERY)]
     if twice := [id for id, count in Counter(query.id for query in queries).items() if count > 1]:
         raise InputError(f"{folder / 'queries.jsonl'} has the id {twice[0]!r} twice: ids must differ")
     qrels = _qrels(_existing(folder / "qrels" / f"{split}.tsv"), {q.id for q in queries}, {d.id for d in documents})
@@ -116,7 +118,7 @@ def _hidden(name: str) -> bool:
 
 
 def _read_text_file(path: Path, name: str) -> Document:
-    text = _text(path)
+    text = text_in(path)
     headings = _HEADING.finditer(_NO_PROSE.sub(_blank, text)) if path.suffix.lower() != ".txt" else ()
     heading = next((each for each in headings if _title(each[1])), None)
     if not heading:
@@ -138,21 +140,26 @@ def _blank(prose: re.Match[str]) -> str:
     return re.sub(r"[^\n]", " ", prose[0])
 
 
-def _text(path: Path) -> str:
+def text_in(path: Path) -> str:
+    """The text of a file; the byte order mark with which some programs begin it is left out. InputError for a file that is
+    missing or cannot be read, and for what is no UTF-8 text."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no UTF-8 text (byte {error.start}): convert it or take it out of the corpus") from error
+        raise InputError(f"{path} is no UTF-8 text (byte {error.start}): save it as UTF-8, or take it out") from error
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist: check the path") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}): check that it is a file you may read") from error
     if "\0" in text:
-        raise InputError(f"{path} is no text (it holds a NUL byte): take it out of the corpus")
+        raise InputError(f"{path} is no text (it holds a NUL byte): save it as UTF-8, or take it out")
     return text
 
 
-def _rows(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
-    """The objects of a .jsonl file, each with "FILE:LINE" for messages."""
-    for number, line in enumerate(_text(path).split("\n"), start=1):
+def objects_in(path: Path, example: str) -> Iterator[tuple[dict[str, Any], str]]:
+    """The objects of a .jsonl file, each with "FILE:LINE" for messages. InputError, with an `example` of what a line should
+    be, for a line that is none."""
+    for number, line in enumerate(text_in(path).split("\n"), start=1):
         if not line.strip():
             continue
         try:
@@ -160,7 +167,7 @@ def _rows(path: Path) -> Iterator[tuple[dict[str, Any], str]]:
         except (ValueError, RecursionError) as error:  # a number or a nesting without end is neither
             raise InputError(f"{path}:{number} is no JSON that can be read ({error}): write one object per line") from error
         if not isinstance(row, dict):
-            raise InputError(f'{path}:{number} is no JSON object: write {{"_id": ..., "title": ..., "text": ...}}')
+            raise InputError(f"{path}:{number} is no JSON object: write {example}")
         yield row, f"{path}:{number}"
 
 
@@ -214,7 +221,7 @@ def check_ids(documents: list[Document], where: str) -> None:
 
 def _qrels(path: Path, queries: set[str], documents: set[str]) -> dict[str, dict[str, int]]:
     qrels: dict[str, dict[str, int]] = {}
-    for number, line in enumerate(_text(path).split("\n"), start=1):
+    for number, line in enumerate(text_in(path).split("\n"), start=1):
         if not line.strip() or (number == 1 and line.split("\t")[0] == "query-id"):
             continue
         query, document, score = _judgement(line, f"{path}:{number}")

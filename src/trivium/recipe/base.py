@@ -185,11 +185,6 @@ class Recipe:
         episodes, or nobody, and then there is no warm-up."""
         return None
 
-    @property
-    def teaches(self) -> bool:
-        """Whether somebody gives lessons: without them there is no warm-up."""
-        return bool(self.sft_steps) and (bool(self.teacher) or type(self).lessons is not Recipe.lessons)
-
     def lesson_tasks(self) -> Sequence[Task]:
         """The tasks that the teacher attempts, around and around until there are `warmup` lessons; default: those of train."""
         return self.tasks("train")
@@ -222,13 +217,13 @@ class Recipe:
         return next(row for row in TABLE if row.name == self.algorithm)
 
     def rate(self, step: int) -> float:
-        """The factor on RL's learning rate: five steps up, then down on a line to a tenth. At a constant rate 144 steps were at
-        their best half-way, and on passages answers swung between two documents and more to the end (docs/log.md)."""
+        """The factor on RL's learning rate: five steps up, then down on a line to a tenth. At a constant rate a long run was at
+        its best half-way, and what it answered swung to the end (docs/log.md)."""
         return min(1.0, (step + 1) / 5) * (1 - 0.9 * step / max(1, self.steps - 1))
 
     @property
     def momentum(self) -> float:
-        """Less where gradients are late already: with 0.9 at lag 4 a policy swung between few searches and many, and found late
+        """Less where gradients are late already: with 0.9 at lag 4 a policy swung between few calls and many, and found late
         what at lag 0 it finds early (docs/loop.md). Lag 1 was measured with 0.9."""
         return 0.5 if self.max_lag > 1 else 0.9
 
@@ -291,10 +286,10 @@ class Recipe:
 
     def _vain(self) -> list[tuple[str, bool, str]]:
         """Options that this recipe could not honour: which, whether it is so, and why."""
-        lr = type(self).sft_lr
+        cls = type(self)
         return [
-            ("teacher-tokens", self.teacher_tokens != type(self).teacher_tokens and not self.teacher, "it is for a --teacher"),
-            ("sft-lr", self.sft_lr != lr and not self.sft_steps, "--sft-steps 0 has no warm-up"),
+            ("teacher-tokens", self.teacher_tokens != cls.teacher_tokens and not self.teacher, "it is for a --teacher"),
+            ("sft-lr", self.sft_lr != cls.sft_lr and not self.sft_steps, "--sft-steps 0 has no warm-up"),
             ("teacher", bool(self.teacher) and not self.sft_steps, "--sft-steps 0 has no warm-up"),
         ]
 
@@ -320,14 +315,9 @@ class Recipe:
         """Fields as a run keeps them, with those that it lacks because it was made before they were; default: as they are."""
         return dict(saved)
 
-    @classmethod
-    def home(cls) -> Home:
-        """Where the class is found again, by another process or another day."""
-        return home_of(cls)
-
     def __reduce__(self):
         """To another process goes what it is, and nothing that was made of it."""
-        return _again, (self.home(), asdict(self))
+        return _again, (home_of(type(self)), asdict(self))
 
 
 def _again(home: Home, values: dict[str, Any]) -> Recipe:

@@ -41,7 +41,8 @@ STAGES = [
     for greedy in (False, True)
 ]
 """Every policy that training made, sampled and greedy."""
-
+EXPERT = Speaker("expert", "expert")
+"""The ceiling, where an agent knows of one."""
 
 LEARNED = (("rl", "sft"), ("rl_greedy", "sft_greedy"), ("rl", "base"), ("rl_greedy", "base_greedy"))
 """What RL is measured against: the warm-up, and the model before any training."""
@@ -65,8 +66,8 @@ class Comparison:
         return ()
 
     def speakers(self, suite: Suite) -> list[Speaker]:
-        """All that is measured on `suite`; an agent that has a ceiling names it last: Speaker("expert", "expert")."""
-        return list(STAGES)
+        """All that may be measured on `suite`, the ceiling last."""
+        return [*STAGES, EXPERT]
 
     def source(self, suite: Suite) -> str:
         """Where the tasks of `suite` come from: runs with different sources have none in common."""

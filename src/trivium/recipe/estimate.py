@@ -69,7 +69,7 @@ def estimate(parts: Parts) -> Estimate:
 def dry_run(recipe: Recipe, watch: Callable[[], Any]) -> str:
     """The estimate as text. What the run would make first and keep is made, and told to the Watcher that `watch` makes."""
     with watch() as watcher:
-        parts = checked(recipe, watcher)
+        parts = parts_of(recipe, watcher)
     numbers = estimate(parts)
     needs = f"\nneed       {lines}" if (lines := recipe.needs()) else ""
     tasks = f"{len(parts.train_tasks):,} to learn from, {recipe.tasks_per_step} a step, {len(parts.heldout_tasks):,} held out"
@@ -86,7 +86,7 @@ def dry_run(recipe: Recipe, watch: Callable[[], Any]) -> str:
     )
 
 
-def checked(recipe: Recipe, watcher: Watcher) -> Parts:
+def parts_of(recipe: Recipe, watcher: Watcher) -> Parts:
     """The run's parts, of which those that take long are made, and told to `watcher`. Raises what `Parts.check` raises."""
     recipe.prepare(embedding(watcher))
     parts = Parts(recipe)
@@ -94,12 +94,13 @@ def checked(recipe: Recipe, watcher: Watcher) -> Parts:
     return parts
 
 
-def announcement(recipe: Recipe) -> str:
+def announcement(parts: Parts) -> str:
     """What a run is about to do, in a sentence; nothing is measured for it."""
-    warm = f"{recipe.sft_steps} steps of imitation, then " if recipe.teaches else ""
+    recipe = parts.recipe
+    warm = f"{recipe.sft_steps} steps of imitation, then " if parts.taught else ""
     return (
-        f"{type(recipe).__name__} in {recipe.out}: {warm}{recipe.steps} steps of RL of up to {recipe.groups} tasks x "
-        f"{recipe.size} attempts, measured before, between and after on up to {recipe.eval_tasks} held-out tasks. "
+        f"{type(recipe).__name__} in {recipe.out}: {warm}{recipe.steps} steps of RL of {recipe.tasks_per_step} tasks x "
+        f"{recipe.size} attempts, measured before, between and after on {len(parts.heldout_tasks)} held-out tasks. "
         f"Ctrl-C stops it, and the same command goes on."
     )
 
@@ -124,7 +125,7 @@ def _cache(network: Network, slots: int, context: int) -> int:
 
 def _learn_rate(parts: Parts, network: Network) -> float:
     """Tokens a second of one learner step on a few teacher episodes."""
-    episodes = parts.log[: parts.recipe.sft_size] or asyncio.run(_lived(parts))
+    episodes = parts.log[: parts.recipe.sft_size] or asyncio.run(_few(parts))
     learner = Learner(network, SFT(), 0.0, policies={episode.agent.policy for episode in episodes})
     batch = Batch.imitate(episodes)
     learner.learn(batch)
@@ -132,7 +133,7 @@ def _learn_rate(parts: Parts, network: Network) -> float:
     return learner.learn(batch).metrics["tokens_seen"] / (time.perf_counter() - began)
 
 
-async def _lived(parts: Parts) -> list[Episode]:
+async def _few(parts: Parts) -> list[Episode]:
     """A few episodes of the agent's own teacher, or of its model: an endpoint is not asked, for that would cost."""
     policy, count = parts.recipe.lessons(), parts.recipe.sft_size
     if policy is None or isinstance(policy, Sequence):

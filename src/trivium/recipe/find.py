@@ -128,7 +128,7 @@ def _imported(module: str) -> Any:
 
 def remember(run: Run, cls: type[Recipe]) -> None:
     """Keep in a run's folder whose run it is, with a copy of a user's own file, so that the folder stands alone."""
-    home, path = cls.home(), run.folder / "agent.json"
+    home, path = home_of(cls), run.folder / "agent.json"
     if not path.exists():
         if home.file:
             shutil.copyfile(home.file, run.folder / "agent.py")

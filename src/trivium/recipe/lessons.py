@@ -66,7 +66,7 @@ class Lessons:
     def _share(self) -> list[tuple[Task, int]]:
         """Which attempts are this rank's: once the book is closed, those that were made."""
         tasks = self.parts.lesson_tasks
-        share = self.rank.share([(tasks[n % len(tasks)], n // len(tasks)) for n in range(self.parts.lessons)])
+        share = self.rank.share([(tasks[n % len(tasks)], n // len(tasks)) for n in range(self.parts.lesson_count)])
         closed = any(self.rank.gather(self.book.exists()))
         return [pair for pair in share if _id(*pair) in self.known] if closed else share
 

@@ -26,6 +26,7 @@ from trivium.recipe.watcher import Silent, Watcher, embedding
 from trivium.reward import opinions
 from trivium.trace import Sampling, Store, Task
 from trivium.train import SFT, AdamW, Checkpoints, Learner
+from trivium.viewer.table import POLICIES
 from trivium.weights import publish
 
 EVERY = 10  # steps between checkpoints, and between looks at held-out tasks
@@ -243,8 +244,7 @@ class _Line:
 def summarize(run: Run, shown: Sequence[str] = ()) -> dict[str, Any]:
     """The table: means, 95% intervals, and RL over SFT paired task by task, of all scores and of those `shown`, which may be
     of no task."""
-    names = ["base", "sft", "sft_greedy", "rl", "rl_greedy", "expert"]
-    results = {name: _result(run.result(name)) for name in names if run.result(name).exists()}
+    results = {name: _result(run.result(name)) for name in POLICIES if run.result(name).exists()}
     numbers = sorted({name for result in results.values() for name in result.scores} | {*shown})
     pairs = (("rl", "sft"), ("rl_greedy", "sft_greedy"))
     paired = {f"{a}_minus_{b}": {n: list(results[a].minus(results[b], n)) for n in numbers} for a, b in pairs}

@@ -77,8 +77,14 @@ class Measured:
         return self.bench.tasks
 
     def speakers(self) -> list[Speaker]:
-        """All that is measured, but for those whose weights the run does not have any more."""
-        return [speaker for speaker in self.comparison.speakers(self.suite) if speaker.stage != "base" or self._has_base()]
+        """All that is measured: without those whose weights the run does not have any more, and a ceiling that nobody knows."""
+        there = {"base": self._has_base(), "expert": self.expert is not None}
+        return [speaker for speaker in self.comparison.speakers(self.suite) if there.get(speaker.stage, True)]
+
+    @cached_property
+    def expert(self) -> Policy | None:
+        """The ceiling on this suite."""
+        return self.comparison.expert(self.bench)
 
     def _has_base(self) -> bool:
         """Whether the model that the run began with can be had. A finished run stands alone, and may have outlived it."""
@@ -104,9 +110,8 @@ class Measured:
     def policy(self, speaker: Speaker) -> Policy:
         if speaker.stage != "expert":
             return Engine(self.weights(speaker.stage), renderer=self.parts.renderer, context=self.parts.window.budget)
-        policy = self.comparison.expert(self.bench)
-        assert policy is not None  # else no speaker is called expert
-        return policy
+        assert self.expert is not None  # else it is no speaker
+        return self.expert
 
     # --- what is kept
 
@@ -138,7 +143,8 @@ class Measured:
         harness, sampling, renderer = self.bench.harness, self.sampling(speaker), self.parts.renderer
 
         def same(episode: Episode) -> bool:
-            messages, first = harness.opening(episode.task.prompt, renderer), episode.agent.segments[0]
+            task, first = episode.task, episode.agent.segments[0]
+            messages = harness.opening(task.prompt, renderer, task.messages)
             opening = renderer.opening(messages, harness.specs)
             letters = harness.ending(episode.agent.answer) if harness.ending else None
             whole = letters is None or letters >= len(episode.agent.answer)  # else it was heard beyond its end
@@ -231,7 +237,7 @@ def _attempt(run: Measured, speaker: Speaker, pairs: Sequence[Pair], progress: C
 
 def name_of(task: Task) -> str:
     """Of a task as it is now, by what is asked and what judges it: a corrected one is another, though its id is the same."""
-    truth = json.dumps([task.prompt, task.truth], sort_keys=True, default=str)
+    truth = json.dumps([task.prompt, task.messages, task.tools, task.truth], sort_keys=True, default=str)
     return f"{task.id}/{hashlib.blake2b(truth.encode(), digest_size=6).hexdigest()}"
 
 

@@ -36,21 +36,32 @@ class Parts:
         for count, what in ((learned, "to learn from"), (measured, "held out to be measured on")):
             if count < workers:
                 raise InputError(f"--workers {workers} needs as many tasks {what}, and there are {count}")
-        longest = max(self._prompts(), key=lambda prompt: len(self.renderer.tokenizer.encode(prompt)))
-        self.window.check(len(self._opening(longest)))
+        self._check_warm_up()
+        longest = max(self._texts().items(), key=lambda each: len(self.renderer.tokenizer.encode(each[0])))[1]
+        opening = self.harness.opening(longest.prompt, self.renderer, longest.messages)
+        self.window.check(len(self.renderer.opening(opening, self.harness.specs)))
         for step in range(self.recipe.steps):
             step_tasks(self.rl_tasks, self.recipe.tasks_per_step, Rank(), step)
 
-    def _prompts(self) -> set[str]:
-        return {task.prompt for task in (*self.heldout_tasks, *self.train_tasks, *self.lesson_tasks, *self.rl_tasks)}
+    def _check_warm_up(self) -> None:
+        """Options of a warm-up that there is not would change nothing (law 7)."""
+        recipe, cls = self.recipe, type(self.recipe)
+        for name in ("sft_steps", "sft_lr", "warmup") if recipe.sft_steps and not self.taught else ():
+            if getattr(recipe, name) != getattr(cls, name):
+                raise InputError(f"--{name.replace('_', '-')} would change nothing: {cls.__name__} has no lessons")
 
-    def _opening(self, prompt: str) -> list[int]:
-        return self.renderer.opening(self.harness.opening(prompt, self.renderer), self.harness.specs)
+    def _texts(self) -> dict[str, Task]:
+        """What tasks open with, each text with a task of it."""
+        tasks = (*self.heldout_tasks, *self.train_tasks, *self.lesson_tasks, *self.rl_tasks)
+        return {"\n".join([*(str(each.get("content") or "") for each in task.messages), task.prompt]): task for task in tasks}
 
     def inputs(self, network: Network) -> dict[str, str]:
         """Digests of what the recipe names or makes and does not hold: the weights of `network`, which training begins with,
         tasks, and whatever else the agent names (`Recipe.data`)."""
-        tasks = [[each.id, each.prompt, each.truth] for each in (*self.train_tasks, *self.heldout_tasks)]
+        tasks = [
+            [each.id, each.prompt, each.truth, *filter(None, (each.messages, each.tools))]
+            for each in (*self.train_tasks, *self.heldout_tasks)
+        ]
         digest = blake3(msgspec.msgpack.encode(tasks)).hexdigest()
         return {"weights": network.digest(), "questions": digest, **self.recipe.data()}
 
@@ -139,7 +150,7 @@ class Parts:
         return bool(self.recipe.sft_steps) and (self.teacher is not None or bool(self.log))
 
     @property
-    def lessons(self) -> int:
+    def lesson_count(self) -> int:
         """How many lessons a teacher gives."""
         return self.recipe.warmup or len(self.lesson_tasks)
 

@@ -12,6 +12,7 @@ import tyro
 from trivium.errors import InputError
 from trivium.loops.run import Run, write_text
 from trivium.recipe.base import Recipe
+from trivium.recipe.find import opened
 from trivium.recipe.show import RunFolder, report
 from trivium.viewer import Live, learning_curves, screen
 
@@ -38,8 +39,8 @@ def train_verb(cls: type[Recipe]) -> Callable[..., None]:
             return
         if not Path(recipe.out, "recipe.json").exists():
             with Live() as watch:
-                parts = estimate.checked(recipe, watch)
-                watch.note(estimate.announcement(recipe))
+                parts = estimate.parts_of(recipe, watch)
+                watch.note(estimate.announcement(parts))
                 watch.note(f"about {estimate.estimate(parts).minutes:.0f} minutes on this machine, as busy as it is now")
         report(run_to_its_end(recipe, Live), screen())
 
@@ -112,7 +113,7 @@ def compare_verb(cls: type[Recipe]) -> Callable[..., None]:
         curves = histories(compare, suite)  # first, for a torn one is known at once
         head = page.provenance(compare)  # before hours of measuring, should it not be known
         numbers = {**head, "suite": str(suite), **claim(compare, suite, workers, Live)}
-        more = cls.of(Run.open(compare[0]).recipe(), compare[0]).comparison().tables
+        more = opened(compare[0])[1].comparison().tables
         if json:
             write_text(Path(json), page.as_json(numbers))
         if out:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trivium.corpus.documents import objects_in, text_in
 from trivium.errors import InputError
 from trivium.tasks.proof import normal_form
 
@@ -78,32 +79,18 @@ def read_log(path: str | Path, columns: Mapping[str, str] | None = None) -> Log:
     suffix = path.suffix.lower()
     if suffix not in (".csv", ".tsv", ".jsonl", ".ndjson"):
         raise InputError(f"{path} is no log that can be read: it must be a .csv with a header, or a .jsonl")
-    text = _text(path)
-    rows = _csv_rows(text, path) if suffix in (".csv", ".tsv") else _json_rows(text, path)
+    rows = _csv_rows(path) if suffix in (".csv", ".tsv") else list(objects_in(path, '{"question": ..., "answer": ...}'))
     if not rows:
         raise InputError(f"{path} holds no question: it needs one a line")
-    names = _columns(list(dict.fromkeys(name for _, row in rows for name in row)), columns or {}, path)
-    return Log([_entry(where, row, names) for where, row in rows], names)
+    names = _columns(list(dict.fromkeys(name for row, _ in rows for name in row)), columns or {}, path)
+    return Log([_entry(where, row, names) for row, where in rows], names)
 
 
-def _text(path: Path) -> str:
-    try:
-        text = path.read_bytes().decode("utf-8-sig")  # a spreadsheet's "CSV UTF-8" begins with a byte order mark
-    except FileNotFoundError as error:
-        raise InputError(f"{path} does not exist: check the path") from error
-    except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}): check that it is a file you may read") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no UTF-8 text (byte {error.start}): save it as UTF-8") from error
-    if "\0" in text:
-        raise InputError(f"{path} is no text (it holds a NUL byte): save it as UTF-8 text")
-    return text
-
-
-def _csv_rows(text: str, path: Path) -> list[tuple[str, dict[str, Any]]]:
+def _csv_rows(path: Path) -> list[tuple[dict[str, Any], str]]:
+    text = text_in(path)
     first = text.lstrip().partition("\n")[0]
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=max(",;\t", key=first.count), strict=True)
-    rows: list[tuple[str, dict[str, Any]]] = []
+    rows: list[tuple[dict[str, Any], str]] = []
     header: list[str] = []
     try:
         while True:
@@ -118,26 +105,11 @@ def _csv_rows(text: str, path: Path) -> list[tuple[str, dict[str, Any]]]:
                     f"{where} has {len(fields)} fields and the header {len(header)}: put quotes around a field with a comma"
                 )
             else:
-                rows.append((where, dict(zip(header, fields, strict=False))))
+                rows.append((dict(zip(header, fields, strict=False)), where))
     except StopIteration:
         return rows
     except csv.Error as error:
         raise InputError(f"{path}:{reader.line_num} is no CSV that can be read ({error}): check its quotes") from error
-
-
-def _json_rows(text: str, path: Path) -> list[tuple[str, dict[str, Any]]]:
-    rows = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:  # a number or a nesting without end is neither
-            raise InputError(f"{path}:{number} is no JSON that can be read ({error}): write one object per line") from error
-        if not isinstance(row, dict):
-            raise InputError(f'{path}:{number} is no JSON object: write {{"question": ..., "answer": ...}}')
-        rows.append((f"{path}:{number}", row))
-    return rows
 
 
 def _columns(names: list[str], wishes: Mapping[str, str], path: Path) -> dict[str, str]:

@@ -28,7 +28,7 @@ from trivium.loops.run import read_json, write_text
 from trivium.policy import Policy
 from trivium.recipe.base import Bench, Recipe, Suite
 from trivium.recipe.compare import Numbers, Side, paired
-from trivium.recipe.comparison import LEARNED, Comparison, Speaker
+from trivium.recipe.comparison import EXPERT, LEARNED, STAGES, Comparison, Speaker
 from trivium.recipe.evaluate import Attempts, lines, row
 from trivium.recipe.measured import Measured, Outcomes, name_of
 from trivium.recipe.report import Table
@@ -119,9 +119,9 @@ class SearchComparison(Comparison):
 
     def speakers(self, suite: Suite) -> list[Speaker]:
         assert isinstance(suite, SearchSuite)
-        stages = [replace(each, attempts=suite.rollouts if each.name == "rl" else 1) for each in super().speakers(suite)]
+        stages = [replace(each, attempts=suite.rollouts if each.name == "rl" else 1) for each in STAGES]
         refused = NO_PRUNE if suite.no_prune and self.recipe.without != "pruning" else ()
-        return [*stages, *refused, Speaker("expert", "expert")]
+        return [*stages, *refused, EXPERT]
 
     def variant(self, name: str, harness: Harness) -> Harness:
         return refusing(harness)

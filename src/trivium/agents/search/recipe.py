@@ -175,7 +175,7 @@ class Search(Recipe):
         return read_documents(self.corpus)
 
     def prepare(self, progress: Progress) -> None:
-        if self.real:
+        if self.real and "passages" not in vars(self):
             vars(self)["passages"] = open_corpus(self.corpus, self.room, progress)
 
     def data(self) -> dict[str, str]:
