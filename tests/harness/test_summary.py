@@ -11,7 +11,7 @@ from tests.laws.walks import TASK, keep, search, search_corpus
 from trivium.agents.search.recipe import NANO
 from trivium.errors import InputError
 from trivium.harness import Harness, Window, prune_chunks, tool
-from trivium.harness.results import SUMMARIZE
+from trivium.harness.compaction import REQUEST as SUMMARIZE
 from trivium.policy import Renderer, Reply, Scripted
 from trivium.policy.scripted import call, say
 from trivium.trace import Sampling, Summarize

@@ -4,6 +4,7 @@ The only writer of ops. Knows no model and no particular tool but those that man
 """
 
 from trivium.harness.base import Keep, Limits, Passage, Scene, Subagent, Tool, ToolError, Window, read_usage
+from trivium.harness.compaction import SECTIONS, Oldest, Summary
 from trivium.harness.context import Context
 from trivium.harness.loop import Harness
 from trivium.harness.manage import assign_task, prune_chunks
@@ -14,7 +15,8 @@ from trivium.harness.tools import FunctionTool, tool
 from trivium.harness.watch import CallEvent, CutEvent, Event, TurnEvent, Watch
 
 __all__ = [
-    "CallEvent", "Context", "CutEvent", "Event", "FunctionTool", "Harness", "Keep", "Limits", "MemoryPlace",
-    "OpenPlace", "Passage", "Place", "Scene", "Snapshot", "Subagent", "Tool", "ToolError", "TurnEvent", "Watch", "Window",
-    "assign_task", "prune_chunks", "read_usage", "refuse_gaps", "refuse_silence", "silence", "silence_error", "silent", "tool",
+    "SECTIONS", "CallEvent", "Context", "CutEvent", "Event", "FunctionTool", "Harness", "Keep", "Limits", "MemoryPlace",
+    "Oldest", "OpenPlace", "Passage", "Place", "Scene", "Snapshot", "Subagent", "Summary", "Tool", "ToolError", "TurnEvent",
+    "Watch", "Window", "assign_task", "prune_chunks", "read_usage", "refuse_gaps", "refuse_silence", "silence",
+    "silence_error", "silent", "tool",
 ]  # fmt: skip

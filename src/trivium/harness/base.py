@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from trivium.errors import InputError
+from trivium.harness.compaction import Compaction, compaction_of
 from trivium.policy import Policy
-from trivium.trace import Fault, Sampling, Task
+from trivium.trace import Call, Fault, Sampling, Task
 
 if TYPE_CHECKING:
     from trivium.harness.loop import Harness
@@ -62,7 +63,8 @@ class Window:
     Past `soft` (a share of `budget`) the usage line advises to free room or to answer. Past `hard` every tool that frees no
     room is refused, so that the policy can still conclude. Context-1's report puts soft at half of the window and hard between
     that and all of it; 0.9 is our choice, and so are the `reply` tokens that are kept free for the next reply. With `summarize`
-    the policy is asked for a summary where the view would be fuller than that share, and goes on from it, as Composer 2 does.
+    the policy is asked for a summary where the view would be fuller than that share, and goes on from it, as Composer 2 does;
+    other ways to go on are in harness/compaction.py.
     Raises InputError for numbers that contradict each other.
     """
 
@@ -70,15 +72,20 @@ class Window:
     soft: float = 0.5
     hard: float = 0.9
     reply: int = 64
-    summarize: float | None = None
+    summarize: float | Compaction | None = None
 
     def __post_init__(self) -> None:
         if not 0 < self.soft <= self.hard <= 1:
             raise InputError(f"a window needs 0 < soft <= hard <= 1, not soft {self.soft} and hard {self.hard}")
-        if self.summarize is not None and not 0 < self.summarize <= self.hard:  # past which no tool would fill it further
+        if self.compaction and not 0 < self.compaction.at <= self.hard:  # past which no tool would fill it further
             raise InputError(f"summarize is a share of the window, above 0 and up to hard {self.hard}, not {self.summarize}")
         if not 0 < self.reply < self.budget:
             raise InputError(f"a window of {self.budget} tokens cannot keep {self.reply} free for a reply")
+
+    @property
+    def compaction(self) -> Compaction | None:
+        """How a thread goes on when its view is fuller than a share; None: it does not."""
+        return compaction_of(self.summarize)
 
     def check(self, prompt: int) -> None:
         """InputError when a prompt of so many tokens leaves no room for a reply."""
@@ -163,8 +170,9 @@ class Scene:
 
     `seen` holds the sources of every passage shown so far, pruned or not: pass it to a search as its exclusion filter.
     `handles` maps the handles now in view to their sources. `room` is the number of tokens results may still take, all calls of
-    the turn together. `place` is what the harness' Place opened for this episode, for a sub-agent that of whoever assigned it
-    unless its own harness has one; None without any.
+    the turn together. `calls` are the thread's calls before this one, those of the same turn among them. `place` is what the
+    harness' Place opened for this episode, for a sub-agent that of whoever assigned it unless its own harness has one; None
+    without any.
     """
 
     task: Task
@@ -174,3 +182,4 @@ class Scene:
     count: Callable[[str], int]
     spawn: Callable[[Subagent, str], Awaitable[str]]
     place: Any = None
+    calls: Sequence[Call] = ()

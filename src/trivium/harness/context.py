@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from trivium.errors import PolicyError
 from trivium.harness.base import Window
+from trivium.harness.compaction import Summary
 from trivium.policy import Renderer, Reply, Speech
 from trivium.policy.message import Message
 from trivium.policy.render import Placed
@@ -30,6 +31,7 @@ class Context:
     messages: list[Message] = field(default_factory=list)
     refs: dict[str, str] = field(default_factory=dict)  # source -> handle, of all that was shown in the whole thread
     new: set[str] = field(default_factory=set)  # seen first in this turn
+    summaries: int = 0
 
     @property
     def segment(self) -> Segment:
@@ -157,12 +159,24 @@ class Context:
         self.messages = [_without(message, dropped) for message in self.messages]
         return Prune(author=author, version=version, before=before, after=self.here(), chunks=tuple(sorted(dropped)))
 
-    def summarize(self, summary: str, author: str, version: int) -> Summarize:
+    def summarize(self, way: Summary, summary: str, author: str, version: int) -> Summarize:
         """Cut: the thread goes on from its opening and its own `summary`; handles stay, all chunks leave the view."""
         before = self.here()
-        messages = [*self.opening, {"role": "user", "content": f"Your summary so far:\n{self.renderer.plain(summary)}"}]
-        self._begin(messages, "summary")
+        self.summaries += 1
+        text = self.renderer.plain(way.text(summary, self.thread, self.summaries))
+        self._begin([*self.opening, {"role": "user", "content": text}], "summary")
         return Summarize(author=author, version=version, before=before, after=self.here())
+
+    def cut_oldest(self, keep: float) -> Restart:
+        """Cut: the thread goes on from its opening and as many of its last turns as the share `keep` of the window takes."""
+        messages = self.text()
+        starts = [n for n in range(len(self.opening), len(messages)) if messages[n]["role"] == "assistant"]
+        for start in starts:
+            view = [*self.opening, *messages[start:]]
+            if start == starts[-1] or len(self.renderer.opening(view, self.specs)) <= keep * self.window.budget:
+                self.messages = view
+                break
+        return self._restart("the oldest turns were cut")
 
     def _restart(self, reason: str) -> Restart:
         before = self.here()

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from trivium.errors import PlaceError, PolicyError
 from trivium.harness.base import Keep, Scene, Subagent, ToolError
 from trivium.harness.calls import Outcome, answer, cancelled, refuse_beyond
+from trivium.harness.compaction import Oldest, Summary, summary_in
 from trivium.harness.context import Context
 from trivium.harness.place import OpenPlace, close, whole
-from trivium.harness.results import SUMMARIZE, Results
+from trivium.harness.results import Results
 from trivium.harness.snapshot import Snapshot
 from trivium.harness.watch import CallEvent, CutEvent, Teller, TurnEvent, Watch
 from trivium.policy import Policy, Reply, Speech, View
@@ -155,7 +156,7 @@ class Life:
             raise broken
         if results is None:
             return Stop("window", "the results of a turn do not fit")
-        return await self._summarize(turn) if results.full else None
+        return await self._compact(turn) if results.full else None
 
     async def _speak(self, turn: int, *purpose: str) -> tuple[Speech, bool] | None:
         """One reply heard, and whether it came to its end; None where the window has no room for any. A further reply of a
@@ -215,6 +216,7 @@ class Life:
             count=lambda text: len(context.renderer.encode(text)),
             spawn=spawn,
             place=self.place,
+            calls=context.thread.calls[: context.thread.calls.index(outcome.call)],
         )
 
     async def _spawn(self, outcome: Outcome, subagent: Subagent, prompt: str) -> str:
@@ -301,7 +303,17 @@ class Life:
             if thread.stop and thread.stop.reason == "finished":
                 self.ops.append(Join(author=author, version=version, call=outcome.call.id, at=at, child=thread.id))
 
-    async def _summarize(self, turn: int) -> Stop | None:
+    async def _compact(self, turn: int) -> Stop | None:
+        """Go on from less than the whole view, in the window's own way."""
+        match self.context.window.compaction:
+            case Summary() as way:
+                return await self._summarize(turn, way)
+            case Oldest(keep=keep):
+                self._cut(self.context.cut_oldest(keep))
+        full = self.context.used + self.context.window.reply > self.context.window.budget
+        return Stop("window", "the last turn alone does not fit") if full else None
+
+    async def _summarize(self, turn: int, way: Summary) -> Stop | None:
         """The thread writes its own summary, which is sampled and learned from, and goes on from it. A reply that is none is
         asked for once more."""
         fault = ""
@@ -310,23 +322,24 @@ class Life:
             if reply is None:
                 return Stop("window", "no room for a summary")
             speech, complete = reply
-            fault = _no_summary(speech, complete)
+            summary = summary_in(speech.text)
+            fault = _no_summary(speech, summary, complete)
             if not fault:
-                self._cut(self.context.summarize(speech.text, self.policy.name, self.version))
+                self._cut(self.context.summarize(way, summary, self.policy.name, self.version))
                 return None
-            if len(purpose) == 1 and not self._ask_again(turn, speech, fault):
+            if len(purpose) == 1 and not self._ask_again(turn, speech, f"That was no summary: {fault}. {way.request}"):
                 return Stop("window", "no room to ask for a summary again")
         return Stop("summary", f"asked twice for a summary: {fault}")
 
-    def _ask_again(self, turn: int, speech: Speech, fault: str) -> bool:
-        """Put a reply that is no summary on record, with the request behind it; False where there is no room for that."""
+    def _ask_again(self, turn: int, speech: Speech, request: str) -> bool:
+        """Put a reply that is no summary on record, with the `request` behind it; False where there is no room for that."""
         number = sum(call.turn == turn for call in self.thread.calls)
         outcomes = self._remember(turn, speech, first=number)
         for each in outcomes:
             each.fail(each.call.error or "no tool can be called in place of a summary", "arguments")
             each.call.pieces = [Piece(self.context.renderer.plain(f"Error: {each.call.error}\n"))]
         results = [{"role": "tool", "tool_call_id": o.call.id, "pieces": o.call.pieces} for o in outcomes]
-        results.append({"role": "user", "content": f"That was no summary: {fault}. {SUMMARIZE}"})
+        results.append({"role": "user", "content": request})
         if self.context.length(results) >= self.context.window.budget:
             return False
         self._extend(results)
@@ -342,10 +355,10 @@ async def _end(children: Sequence[Life]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _no_summary(speech: Speech, complete: bool) -> str:
-    """Why a reply is no summary; "" for one that is."""
+def _no_summary(speech: Speech, summary: str, complete: bool) -> str:
+    """Why a reply, and the summary in it, is none; "" for one that is."""
     if speech.calls:
         return "it called a tool"
     if not complete:
         return "it was cut off"
-    return "" if speech.text else "it was empty"
+    return "" if summary else "it was empty"

@@ -73,7 +73,7 @@ class Harness:
     def advice(self) -> str:
         """What the usage line says past `soft`. A window that summarizes itself makes its own room, so without a tool that
         frees room there is nothing to advise."""
-        return self.toolset.advice if self.toolset.freeing or self.window.summarize is None else ""
+        return self.toolset.advice if self.toolset.freeing or self.window.compaction is None else ""
 
     async def run(
         self,

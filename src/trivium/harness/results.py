@@ -17,8 +17,6 @@ _SHORT = 80
 _SCRAP = 16
 """Letters of a text below which it is not worth showing."""
 
-SUMMARIZE = "Summarize what you know, what is missing and what you will do next. You will go on from this summary alone."
-
 
 @dataclass(slots=True)
 class Results:
@@ -39,11 +37,11 @@ class Results:
 
     def fit(self) -> bool:
         """Fill `messages` with what there is room for: each call's result, at the end of the last one the usage line, and
-        behind them the request to summarize a full view. False where not even the least fits."""
+        behind them what a full view's policy is asked for. False where not even the least fits."""
         context, window = self.context, self.context.window
         self._show()
         self.messages = self._results()
-        self.full = window.summarize is not None and self._used() > window.summarize * window.budget
+        self.full = window.compaction is not None and self._used() > window.compaction.at * window.budget
         while True:
             self.messages = self._results()
             before = context.length(self.messages)
@@ -64,7 +62,8 @@ class Results:
 
     def _results(self) -> list[Message]:
         results = [{"role": "tool", "tool_call_id": o.call.id, "pieces": list(o.call.pieces)} for o in self.outcomes]
-        return [*results, {"role": "user", "content": SUMMARIZE}] if self.full else results
+        request = self.context.window.compaction.request if self.full and self.context.window.compaction else ""
+        return [*results, {"role": "user", "content": request}] if request else results
 
     def _show(self) -> None:
         """Give every passage its handle; one already in view, or twice in a turn, is shown once."""

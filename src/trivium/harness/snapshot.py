@@ -27,12 +27,13 @@ class Snapshot:
     handles: int
     calls: int
     place: str = ""
+    summaries: int = 0
 
     @classmethod
     def take(cls, episode: str, turn: int, context: Context) -> Snapshot:
         segment, messages = context.segment, context.messages
         lengths = (len(segment.tokens), len(messages), len(context.refs), len(context.thread.calls))
-        return cls(f"{episode}@{turn}", episode, turn, context, segment, messages, *lengths)
+        return cls(f"{episode}@{turn}", episode, turn, context, segment, messages, *lengths, summaries=context.summaries)
 
     def branch(self, sampling: Sampling) -> Context:
         """A context that goes on from here: what stood is context that the first episode owns. It shares nothing that grows
@@ -42,7 +43,8 @@ class Snapshot:
         thread = Thread(whole.thread.id, whole.thread.policy, [self._segment(sampling)], calls)
         opening, messages = list(whole.opening), self.messages[: self.length]
         refs = dict(islice(whole.refs.items(), self.handles))
-        return Context(thread, whole.renderer, whole.window, whole.specs, opening, messages, refs)
+        own = (opening, messages, refs)
+        return Context(thread, whole.renderer, whole.window, whole.specs, *own, summaries=self.summaries)
 
     def _segment(self, sampling: Sampling) -> Segment:
         whole, end = self.segment, self.tokens
