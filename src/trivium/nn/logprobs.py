@@ -32,7 +32,7 @@ class _Logprobs(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, inverse: Tensor) -> tuple[Tensor, Tensor]:
         logp, entropy, partition = (torch.empty_like(inverse) for _ in range(3))
-        for part in _chunks(targets):
+        for part in chunks(targets):
             logits = _logits(hidden[part], weight, inverse[part])
             partition[part] = torch.logsumexp(logits, -1)
             logp[part] = logits.gather(-1, targets[part, None])[:, 0] - partition[part]
@@ -49,7 +49,7 @@ class _Logprobs(torch.autograd.Function):
         grad, _ = grads  # the entropy has none
         grad_hidden = torch.empty_like(hidden)
         grad_weight = torch.zeros_like(weight) if ctx.needs_input_grad[1] else None
-        for part in _chunks(targets):
+        for part in chunks(targets):
             delta = (_logits(hidden[part], weight, inverse[part]) - partition[part, None]).exp_()
             scale = (grad[part] * inverse[part])[:, None]
             delta.mul_(-scale).scatter_add_(-1, targets[part, None], scale)
@@ -64,6 +64,7 @@ def _logits(hidden: Tensor, weight: Tensor, inverse: Tensor) -> Tensor:
     return linear(hidden, weight).to(inverse.dtype).mul_(inverse[:, None])
 
 
-def _chunks(targets: Tensor) -> list[slice]:
+def chunks(targets: Tensor) -> list[slice]:
+    """Slices of at most CHUNK tokens each."""
     size = CHUNK.get(targets.device.type, 1024)
     return [slice(start, start + size) for start in range(0, len(targets), size)]

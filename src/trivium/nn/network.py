@@ -19,6 +19,7 @@ from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM, P
 
 from trivium import files
 from trivium.errors import CorruptError, InputError, Unsupported
+from trivium.nn.divergence import divergence
 from trivium.nn.linear import Linear, linear
 from trivium.nn.logprobs import logprobs
 from trivium.nn.lora import merged
@@ -199,6 +200,10 @@ class Network(torch.nn.Module):
         hidden [N, d], targets int64 [N], temperature > 0, one for all or [N]. No [N x vocabulary] tensor ever exists.
         """
         return logprobs(hidden, self.head.weight, targets, temperature)
+
+    def divergence(self, hidden: torch.Tensor, teacher: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
+        """KL of the distribution at `hidden` [N, d] from that at `teacher` [N, d], which has no gradient: nats, [N]."""
+        return divergence(hidden, teacher, self.head.weight, temperature)
 
     def state(self) -> dict[str, torch.Tensor]:
         """The weights by name, detached and not copied (gathered, if sharded). Tied ones stand once, under their first name.

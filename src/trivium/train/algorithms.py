@@ -13,12 +13,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
 
 from trivium.errors import LawError
+
+if TYPE_CHECKING:
+    from trivium.train.feedback import Feedback
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +69,8 @@ class Algorithm:
     `samples`: it needs recorded logprobs, and compares attempts. `sequence`, `reference`: the loss reads that field of Tokens
     (a reference network must then be given to the learner). `rejects`: an episode of advantage 0 is thrown away, and counts in
     no mean. `equal`, of a group of equal rewards: "drop" it; "count" it in the normaliser, which is a mean over all that was
-    sampled; or "learn" from it what the loss says at advantage 0, which is its regulariser.
+    sampled; or "learn" from it what the loss says at advantage 0, which is its regulariser. `feedback` is a term beside
+    the loss, of turns that went wrong, whatever their rewards.
     """
 
     name: str
@@ -78,6 +82,7 @@ class Algorithm:
     reference: bool = False
     rejects: bool = False
     equal: Equal = "drop"
+    feedback: Feedback | None = None
 
 
 # The table -----------------------------------------------------------------------------------------------------------

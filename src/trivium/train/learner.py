@@ -28,6 +28,7 @@ from trivium.train.batch import (
     micros,
     split,
 )
+from trivium.train.feedback import Hinted, Share, deal, divergences, sampled
 from trivium.train.settings import AdamW, Compute
 
 
@@ -72,6 +73,8 @@ class Learner:
         if algorithm.reference != (reference is not None):
             verb = "needs" if algorithm.reference else "does not read"
             raise Unsupported(f"{algorithm.name} {verb} a reference network (Learner's `reference`)")
+        if algorithm.feedback and network.sharded:
+            raise Unsupported("a sharded network cannot learn from feedback: ranks have unequally many hinted turns")
         if reference is network:
             raise InputError("the reference is the very network that learns, so nothing would be near or far: load it twice")
         if isinstance(policies, str):
@@ -103,33 +106,43 @@ class Learner:
     def _learn(self, batch: Batch) -> Step:
         if not all(p.requires_grad for group in self.optimizer.param_groups for p in group["params"]):
             raise InputError("weights that this learner was given have been frozen since: lora() comes before Learner()")
-        every, dropped, offset = self._agree(batch)
+        every, dropped, offset, hints = self._agree(batch)
+        shares = self._shares(batch, hints)
         meter = Meter()
         meter.add("groups", len(batch.groups))
         meter.add("groups_dropped", dropped)
         for group in batch.groups:
             meter.add_each("reward", torch.tensor(group.rewards, dtype=torch.float64))
         for number, part in enumerate(split(every, self.adamw.substeps, offset)):
-            self._substep(part, meter, first=number == 0)
+            self._substep(part, shares[number] if shares else None, meter, first=number == 0)
         metrics = meter.read()
         metrics["no_signal"] = float(metrics["updates"] + metrics["updates_skipped"] == 0)
         metrics["lr"] = self.lr * self.adamw.schedule(self.version)
         self.version += 1
         return Step(self.version, metrics)
 
-    def _agree(self, batch: Batch) -> tuple[list[Lesson], int, int]:
-        """This rank's lessons, groups dropped, and the families of lower ranks; one rank's error is raised on all."""
-        every, dropped, error = [], 0, None
+    def _agree(self, batch: Batch) -> tuple[list[Lesson], int, int, list[list[Hinted]]]:
+        """This rank's lessons, groups dropped, the families of lower ranks, and the hinted turns of each episode that has some;
+        one rank's error is raised on all."""
+        every, dropped, hints, error = [], 0, [], None
         try:
             every, dropped = lessons(batch, self.algorithm, self.policies)
             self._check_tokens(every)
+            if feedback := self.algorithm.feedback:
+                episodes = [episode for group in batch.groups for episode in group.episodes]
+                hints = [turns for episode in episodes if (turns := feedback.of(episode, self.policies))]
         except TriviumError as caught:
             error = caught
         reports, mine = ranks.gather((error, len(families(every))))
         for other, _ in reports:
             if other is not None:
                 raise other
-        return every, dropped, sum(number for _, number in reports[:mine])
+        return every, dropped, sum(number for _, number in reports[:mine]), hints
+
+    def _shares(self, batch: Batch, hints: list[list[Hinted]]) -> list[Share]:
+        """What each update learns from hints; nothing where the algorithm has no such term."""
+        feedback = self.algorithm.feedback
+        return deal(feedback, hints, sampled(batch, self.policies), self.adamw.substeps) if feedback else []
 
     def _check_tokens(self, every: list[Lesson]) -> None:
         size = self.network.config.vocab_size
@@ -138,19 +151,32 @@ class Learner:
                 if row.tokens.min() < 0 or row.tokens.max() >= size:
                     raise InputError(f"episode {row.episode} has a token that this network, of {size:,}, does not know")
 
-    def _substep(self, part: list[Lesson], meter: Meter, first: bool) -> None:
+    def _substep(self, part: list[Lesson], share: Share | None, meter: Meter, first: bool) -> None:
         totals = ranks.total(local(part))
-        if totals[3] == 0:
+        if totals[3] == 0 and not (share and share.learned):
             return
+        self.optimizer.zero_grad(set_to_none=True)  # a step that broke half-way may have left some
+        if totals[3]:
+            self._reinforce(part, totals, meter, first)
+        if share:
+            self._heed(share, meter)
+        self._update(meter)
+
+    def _reinforce(self, part: list[Lesson], totals: Tensor, meter: Meter, first: bool) -> None:
+        """The gradients of the algorithm's own loss."""
         meter.add("episodes", sum(lesson.learned for lesson in part))
         weights = self.algorithm.normaliser(counts(part, totals))
         _check_shape(self.algorithm, "normaliser", weights, len(part), "episode")
         runs = self._micros(part, weights)
-        self.optimizer.zero_grad(set_to_none=True)  # a step that broke half-way may have left some
         sequence = self._sequence(runs, part) if self.algorithm.sequence else None
         for micro in runs:
             self._backward(micro, sequence, meter, first)
-        self._update(meter)
+
+    def _heed(self, share: Share, meter: Meter) -> None:
+        """The gradients of the feedback term, beside those of the loss."""
+        for divergence in divergences(self.network, share.turns, self.compute.micro_tokens):
+            (share.weight * divergence.sum()).backward()
+            meter.add_each("feedback", divergence.detach())
 
     def _micros(self, part: list[Lesson], weights: Tensor) -> list[Micro]:
         """The runs of a substep: equally many on all ranks of a sharded network, as they gather its layers together."""
@@ -289,7 +315,7 @@ class Meter:
 
 
 _WORST = ("ratio", "gap", "staleness")
-_MEANS = ("reward", "entropy", "clipped", *_WORST)
+_MEANS = ("reward", "entropy", "clipped", "feedback", *_WORST)
 _COUNTS = ("groups", "groups_dropped", "episodes", "tokens_seen", "tokens_computed")
 _SUMS = (*_COUNTS, "loss", *_MEANS, *(f"{name}#" for name in _MEANS))
 
