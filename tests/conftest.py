@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from tests.openai_server import Server
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -53,6 +58,22 @@ def renderer(tiny_model):
     from trivium.policy import Renderer
 
     return Renderer.load(tiny_model)
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Server]]:
+    """Starts servers of the OpenAI API (tests/openai_server.py): `serve(answer, answer, ...)`."""
+    running = []
+
+    def start(*script: Any) -> Server:
+        running.append(Server(*script))
+        threading.Thread(target=running[-1].serve_forever, args=(0.01,), daemon=True).start()
+        return running[-1]
+
+    yield start
+    for server in running:
+        server.shutdown()
+        server.server_close()
 
 
 LONG = (

@@ -7,13 +7,12 @@ import gc
 import json
 import socket
 import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
 
 from tests.laws.walks import TASK, search_corpus
+from tests.openai_server import calls, says
 from trivium.agents.search.citation import cited
 from trivium.agents.search.recipe import Search
 from trivium.errors import CorruptError, InputError, PolicyError, Unsupported
@@ -28,76 +27,6 @@ from trivium.train import CISPO, SFT, Batch, Group, Learner
 from trivium.viewer import Live
 
 pytest.importorskip("openai")
-
-
-def calls(*asked: tuple[str, str]) -> dict:
-    """A message that calls tools, as the API has it: arguments are a JSON string, sound or not."""
-    made = [
-        {"id": f"call-{n}", "type": "function", "function": {"name": name, "arguments": arguments}}
-        for n, (name, arguments) in enumerate(asked)
-    ]
-    return {"role": "assistant", "content": None, "tool_calls": made}
-
-
-def says(text: str) -> dict:
-    return {"role": "assistant", "content": text}
-
-
-class Server(ThreadingHTTPServer):
-    """Answers with `script` in order: a message, or a status to refuse with. `asked` keeps the requests' bodies."""
-
-    def __init__(self, *script: dict | int) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.script, self.asked, self.keys, self.counts = list(script), [], [], True
-        self.daemon_threads = True
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}/v1"
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"  # connections are kept alive, as real servers keep them
-    server: Server
-
-    def do_POST(self) -> None:
-        self.server.asked.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-        self.server.keys.append(self.headers["Authorization"])
-        answer = self.server.script.pop(0) if self.server.script else says("#1")
-        status = answer if isinstance(answer, int) else 200
-        body = {"error": {"message": f"status {status}"}} if isinstance(answer, int) else _completion(answer)
-        if not self.server.counts and "usage" in body:
-            body["usage"] = None if self.server.counts is False else self.server.counts
-        data = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_) -> None:
-        pass
-
-
-def _completion(message: dict) -> dict:
-    usage = {"prompt_tokens": 90, "completion_tokens": 10, "total_tokens": 100}
-    choice = {"index": 0, "message": message, "finish_reason": "stop"}
-    return {"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage}
-
-
-@pytest.fixture
-def serve() -> Iterator:
-    running = []
-
-    def start(*script: dict | int) -> Server:
-        running.append(Server(*script))
-        threading.Thread(target=running[-1].serve_forever, args=(0.01,), daemon=True).start()
-        return running[-1]
-
-    yield start
-    for server in running:
-        server.shutdown()
-        server.server_close()
 
 
 @pytest.fixture(autouse=True)

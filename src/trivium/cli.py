@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from trivium.recipe import Recipe
 
 HELP = {"-h", "--help", "help"}
+OUTSIDE = {"--policy", "--model"}
+"""Options that name a model which no run trained."""
 _SIGPIPE = 141  # what a shell says of a command whose reader left
 USAGE = """\
 usage: trivium VERB ...
@@ -30,10 +32,13 @@ usage: trivium VERB ...
                                    AGENT is search, or a Python file with your own: my_agent.py
   eval RUN [options]               measure a run on held-out tasks, again or on other ones
   eval --compare RUN RUN [options] what several runs together say
+  eval AGENT --policy URL#MODEL    any model's scores in the agent's harness, or of --model FOLDER
   show RUN [options]               read a run's episodes and its table, or the episodes of a store
   export RUN FOLDER                its weights as a Hugging Face folder that transformers and vLLM load
   tasks log QUESTIONS [options]    your documents and a log of questions, made ready for train
   ask RUN "question" --corpus DOCS the trained search agent on your own documents
+  ask --policy URL#MODEL "question" --corpus DOCS
+                                   any model in its harness, or one in --model FOLDER
 
 `trivium VERB --help` says more."""
 
@@ -87,9 +92,23 @@ def _train(words: list[str]) -> None:
 def _eval(words: list[str]) -> None:
     from trivium.recipe.verbs import compare_verb, eval_verb
 
+    if OUTSIDE & _options(words):
+        return _eval_outside(words)
     cls, named = _agent(words[1:])
-    compares = "--compare" in {word.partition("=")[0] for word in words}
-    _run((compare_verb if compares else eval_verb)(cls), words, 2 if named else 1)
+    _run((compare_verb if "--compare" in _options(words) else eval_verb)(cls), words, 2 if named else 1)
+
+
+def _eval_outside(words: list[str]) -> None:
+    from trivium.recipe.find import find
+    from trivium.recipe.verbs import outside_verb
+
+    if words[1].startswith("-"):
+        raise InputError("name the agent in whose harness the model is to live: trivium eval search --policy URL#MODEL")
+    _run(outside_verb(find(words[1])), words, 2)
+
+
+def _options(words: list[str]) -> set[str]:
+    return {word.partition("=")[0] for word in words}
 
 
 def _agent(words: list[str]) -> tuple[type[Recipe], bool]:
@@ -111,9 +130,9 @@ def _agent(words: list[str]) -> tuple[type[Recipe], bool]:
 
 
 def _ask(words: list[str]) -> None:
-    from trivium.agents.search.verbs import ask  # brings torch
+    from trivium.agents.search.verbs import ask, ask_outside  # brings torch
 
-    _run(ask, words, 1)
+    _run(ask_outside if OUTSIDE & _options(words) else ask, words, 1)
 
 
 def _show(words: list[str]) -> None:

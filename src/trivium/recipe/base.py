@@ -249,6 +249,14 @@ class Recipe:
         never saw; default: none."""
         return {}
 
+    @classmethod
+    def outside(cls, window: int) -> Self:
+        """The recipe in whose harness a model lives that no run trained; `window`: its tokens of context, 0 where nobody says.
+        Default: the agent as it is, whose window is its own."""
+        if window:
+            raise InputError(f"--window would change nothing: {cls.__name__} says itself how large its window is")
+        return cls()
+
     def needs(self) -> str:
         """Lines for `--dry-run` on what tasks need; default: none."""
         return ""

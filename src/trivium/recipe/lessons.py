@@ -124,12 +124,8 @@ class Purse:
         return self.paid is not None and self.paid.exhausted
 
     def affords(self, episodes: int) -> int:
-        """How many episodes to begin at once: as the tokens will do for, by what those made so far have cost. Else many would
-        run out of them together, none at its end. The first one goes alone."""
-        if self.paid is None:
-            return WAVE
-        left = self.paid.max_spend - self.paid.spent
-        return max(1, min(WAVE, left * episodes // max(1, self.paid.spent)))
+        """How many episodes to begin at once, when so many were made."""
+        return self.paid.affords(episodes, WAVE) if self.paid else WAVE
 
     def keep(self) -> None:
         if self.paid:

@@ -13,6 +13,7 @@ from trivium.errors import InputError
 from trivium.loops.run import Run, write_text
 from trivium.recipe.base import Recipe
 from trivium.recipe.find import opened
+from trivium.recipe.outside import Outside
 from trivium.recipe.show import RunFolder, report
 from trivium.viewer import Live, learning_curves, screen
 
@@ -73,6 +74,36 @@ def eval_verb(cls: type[Recipe]) -> Callable[..., None]:
         with Live() as watch:
             blocks = list(measure(run, suite, greedy, seed, watch))
         screen().print("\n\n".join(blocks))
+
+    return eval
+
+
+def outside_verb(cls: type[Recipe]) -> Callable[..., None]:
+    """`trivium eval AGENT --policy URL#MODEL`, or `--model FOLDER`: a model that no run trained, in the agent's harness."""
+
+    def eval(  # noqa: A001  (the verb's name)
+        outside: tyro.conf.OmitArgPrefixes[Outside],
+        suite: tyro.conf.OmitArgPrefixes[cls.suite],  # ty: ignore[invalid-type-form]
+        greedy: bool = False,
+        seed: int = 1,
+    ) -> None:
+        """Measure a model that no run trained, in the agent's harness, on the agent's held-out tasks.
+
+        Args:
+            outside: which model speaks, and what it may cost
+            suite: what it is measured on
+            greedy: take the most likely token instead of sampling
+            seed: of the sampling of a --model; a server draws as it likes
+        """
+        from trivium.recipe.evaluate import measure_outside
+
+        outside.check()
+        suite.check()
+        if seed != 1 and (greedy or outside.policy):
+            raise InputError("--seed would change nothing: it is for a --model that samples")
+        with Live() as watch:
+            blocks = list(measure_outside(cls, outside, suite, greedy, seed, watch))
+        screen().print("\n\n".join(blocks), soft_wrap=True)
 
     return eval
 

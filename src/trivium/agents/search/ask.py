@@ -1,9 +1,9 @@
-"""The trained agent on a person's own documents, step by step, beside what a plain search finds: `trivium ask`."""
+"""An agent on a person's own documents, step by step, beside what a plain search finds: `trivium ask`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -23,7 +23,9 @@ from trivium.engine import Engine
 from trivium.errors import InputError
 from trivium.harness import CallEvent, Event, Harness, refuse_silence
 from trivium.loops.run import Run
+from trivium.policy import Policy
 from trivium.recipe.find import opened
+from trivium.recipe.outside import Outside, bill
 from trivium.recipe.parts import Parts
 from trivium.recipe.watcher import embedding
 from trivium.trace import Call, Episode, Prune, Sampling, Task
@@ -52,31 +54,68 @@ def answer(run: str, question: str, corpus: str, greedy: bool = True, rollouts: 
         searched = open_corpus(corpus, room, embedding(watch))
     if strange := _strange(folder, recipe, searched):
         yield Text(strange, "yellow")
-    harness = recipe.harness_on(searched)
     engine = Engine(folder.model(), renderer=parts.renderer, slots=rollouts, context=room.budget)
-    lines: asyncio.Queue[RenderableType | None] = asyncio.Queue()
+    ask = _Question(question, searched, recipe.harness_on(searched), sampling, rollouts)
+    yield from ask.answers(engine, [])
 
-    async def attempt(sample: int) -> Episode:
-        mark = f"{sample + 1} " if rollouts > 1 else ""
 
-        def say(call: Call) -> None:
-            for line in _lines(call, mark):
+def answer_outside(
+    outside: Outside, question: str, corpus: str, greedy: bool = True, rollouts: int = 1
+) -> Iterator[RenderableType]:
+    """The same of a model that no run trained, and what it cost. Raises as `Outside.open` does."""
+    recipe = outside.recipe(Search)
+    assert isinstance(recipe, Search)
+    sampling = Sampling(temperature=0.0 if greedy else 1.0, max_tokens=recipe.room.reply)
+    check_rollouts(rollouts, sampling)
+    with Live() as watch:
+        searched = open_corpus(corpus, recipe.room, embedding(watch))
+    harness = recipe.harness_on(searched)
+    policy, episodes = outside.open(recipe, harness, rollouts), []
+    yield from _Question(question, searched, harness, sampling, rollouts).answers(policy, episodes)
+    yield Text("\n" + bill(policy, episodes), "dim")
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """What is asked, of which documents, and how often."""
+
+    text: str
+    corpus: Corpus
+    harness: Harness
+    sampling: Sampling
+    rollouts: int
+
+    def answers(self, policy: Policy, episodes: list[Episode]) -> Iterator[RenderableType]:
+        """Each call with its results as it happens, then the answer; the attempts are added to `episodes`."""
+        lines: asyncio.Queue[RenderableType | None] = asyncio.Queue()
+
+        async def attempts() -> list[Episode]:
+            try:
+                each = (self._attempt(policy, sample, lines) for sample in range(self.rollouts))
+                return list(await asyncio.gather(*each))
+            finally:
+                lines.put_nowait(None)
+
+        with asyncio.Runner() as runner:  # which cancels what is under way when its reader leaves
+            loop = runner.get_loop()
+            running = loop.create_task(attempts())
+            while (line := loop.run_until_complete(lines.get())) is not None:
+                yield line
+            episodes += loop.run_until_complete(running)
+            yield from _results(episodes, self.corpus, self.text)
+
+    async def _attempt(self, policy: Policy, sample: int, lines: asyncio.Queue) -> Episode:
+        """One rollout, each call said when its turn is over."""
+        mark = f"{sample + 1} " if self.rollouts > 1 else ""
+
+        def watch(event: Event) -> None:
+            for line in _lines(event.call, mark) if isinstance(event, CallEvent) else ():
                 lines.put_nowait(line)
 
-        return await _attempt(harness, engine, question, sampling, sample, say)
-
-    async def attempts() -> list[Episode]:
-        try:
-            return list(await asyncio.gather(*(attempt(sample) for sample in range(rollouts))))
-        finally:
-            lines.put_nowait(None)
-
-    with asyncio.Runner() as runner:  # which cancels what is under way when its reader leaves
-        loop = runner.get_loop()
-        running = loop.create_task(attempts())
-        while (line := loop.run_until_complete(lines.get())) is not None:
-            yield line
-        yield from _results(loop.run_until_complete(running), searched, question)
+        task = Task("ask", self.text)
+        episode = await self.harness.run(task, policy, sample=sample, sampling=self.sampling, watch=watch)
+        refuse_silence([episode])
+        return episode
 
 
 def _strange(run: Run, recipe: Search, corpus: Corpus) -> str:
@@ -89,20 +128,6 @@ def _strange(run: Run, recipe: Search, corpus: Corpus) -> str:
     if run.changes({"documents": corpus.digest}):
         return f"{run.folder} learned from other documents ({recipe.corpus}): trust it less here than there"
     return ""
-
-
-async def _attempt(
-    harness: Harness, engine: Engine, question: str, sampling: Sampling, sample: int, say: Callable[[Call], None]
-) -> Episode:
-    """One rollout, each call said when its turn is over."""
-
-    def watch(event: Event) -> None:
-        if isinstance(event, CallEvent):
-            say(event.call)
-
-    episode = await harness.run(Task("ask", question), engine, sample=sample, sampling=sampling, watch=watch)
-    refuse_silence([episode])
-    return episode
 
 
 def _lines(call: Call, mark: str) -> Iterator[RenderableType]:

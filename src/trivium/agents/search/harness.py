@@ -12,6 +12,9 @@ from trivium.corpus import Corpus, open_embedder, read_documents
 from trivium.harness import Harness, Limits, Scene, ToolError, Window, prune_chunks
 from trivium.trace import Task
 
+LARGE = 8192
+"""Tokens of the least window that takes schemas and a prompt for models that read instructions."""
+
 
 def open_corpus(path: str, window: Window, progress: Callable[[int, int], None] | None = None) -> Corpus:
     """A person's documents (a folder, a JSONL file, the BEIR layout) in chunks that suit the window, with the offline
@@ -24,7 +27,7 @@ def harness_on(
     corpus: Corpus | Callable[[Task], Corpus], window: Window, results: int, pruning: bool = True, quoting: bool = False
 ) -> Harness:
     """The search agent's harness on any corpus. A small window gets the brief prompt, and no schemas to fill it."""
-    brief = _small(window)
+    brief = small(window.budget)
     prompt = (BRIEF if pruning else BRIEF_UNPRUNED) if brief else PROMPT
     tools = search_tools(corpus, results, pruning, quoting)
     return Harness(tools, window, prompt + QUOTES * quoting, limits_in(window), specs=not brief, ending=repetition)
@@ -32,7 +35,7 @@ def harness_on(
 
 def limits_in(window: Window) -> Limits:
     """How many turns an agent has in a window."""
-    return Limits(turns=10 if _small(window) else 64)
+    return Limits(turns=10 if small(window.budget) else 64)
 
 
 def priced_turns(window: Window, real: bool) -> int:
@@ -41,8 +44,9 @@ def priced_turns(window: Window, real: bool) -> int:
     return limits_in(window).turns if real else SearchReward().turns
 
 
-def _small(window: Window) -> bool:
-    return window.budget < 8192
+def small(budget: int) -> bool:
+    """Whether schemas and a long prompt would fill a window of so many tokens."""
+    return budget < LARGE
 
 
 def refusing(harness: Harness) -> Harness:

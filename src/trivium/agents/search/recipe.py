@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from trivium.agents.search.citation import gold_of
 from trivium.agents.search.comparison import SearchComparison, SearchSuite
 from trivium.agents.search.curriculum import two_phases
 from trivium.agents.search.filter import Record, keep
-from trivium.agents.search.harness import harness_on, open_corpus, priced_turns
+from trivium.agents.search.harness import LARGE, harness_on, open_corpus, priced_turns, small
 from trivium.agents.search.labels import LABELS, PANELS
 from trivium.agents.search.needs import needs
 from trivium.agents.search.reward import SearchReward
@@ -120,6 +120,10 @@ class Search(Recipe):
         """`results`, `branches` and `skew` were no fields once."""
         return {"results": 6, "branches": 0, "skew": 0.5 if saved.get("without") == "curriculum" else 0.75, **saved}
 
+    @classmethod
+    def outside(cls, window: int) -> Self:
+        return cls(window=window or LARGE)
+
     def check(self) -> None:
         super().check()
         if not 0.5 <= self.skew <= 1:
@@ -151,9 +155,10 @@ class Search(Recipe):
 
     @cached_property
     def room(self) -> Window:
-        """Room for two searches, or a whole question."""
+        """Room for two searches, or a whole question; a large one has room for thoughts."""
         budget = self.window or (2048 if self.real else 640)
-        return Window(budget, soft=0.5, hard=0.85, reply=128 if self.real else 96)
+        reply = 128 if self.real else 96
+        return Window(budget, soft=0.5, hard=0.85, reply=reply if small(budget) else budget // 16)
 
     def harness(self) -> Harness:
         return self.harness_on(self.passages if self.real else self.corpus_of)
