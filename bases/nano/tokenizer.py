@@ -63,10 +63,10 @@ def train(seed: int = 0) -> Tokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(corpus(seed), trainer)
-    return _marks_are_text(tokenizer)
+    return marks_are_text(tokenizer)
 
 
-def _marks_are_text(tokenizer: Tokenizer) -> Tokenizer:
+def marks_are_text(tokenizer: Tokenizer) -> Tokenizer:
     """As in Qwen3, tool and think marks are single tokens that decoding shows, so that servers can parse what was said."""
     state = json.loads(tokenizer.to_str())
     for token in state["added_tokens"]:

@@ -2,9 +2,10 @@
 
 from trivium.tasks.beir import beir_tasks
 from trivium.tasks.cloze import cloze_tasks
+from trivium.tasks.projects import projects
 from trivium.tasks.proof import contains_quote, mentions, prove
 from trivium.tasks.world import Fact, World, query_for
 
 __all__ = [
-    "Fact", "World", "beir_tasks", "cloze_tasks", "contains_quote", "mentions", "prove", "query_for",
+    "Fact", "World", "beir_tasks", "cloze_tasks", "contains_quote", "mentions", "projects", "prove", "query_for",
 ]  # fmt: skip
