@@ -36,6 +36,8 @@ usage: trivium VERB ...
   show RUN [options]               read a run's episodes and its table, or the episodes of a store
   export RUN FOLDER                its weights as a Hugging Face folder that transformers and vLLM load
   tasks log QUESTIONS [options]    your documents and a log of questions, made ready for train
+  serve RUN [options]              the model of a run behind OpenAI's and Anthropic's APIs; every call becomes a trace
+  keys NAME [options]              make an API key for serve
   ask RUN "question" --corpus DOCS the trained search agent on your own documents
   ask --policy URL#MODEL "question" --corpus DOCS
                                    any model in its harness, or one in --model FOLDER
@@ -67,6 +69,7 @@ def _dispatch(words: list[str]) -> None:
     if words[0] == "--version":
         return print(version("trivium"))
     verbs = {"train": _train, "eval": _eval, "ask": _ask, "show": _show, "export": _export, "tasks": _tasks}
+    verbs |= {"serve": _serve, "keys": _keys}
     if words[0] not in verbs:
         raise InputError(f"there is no verb {words[0]!r}; `trivium --help` lists them")
     verbs[words[0]](words)
@@ -133,6 +136,18 @@ def _ask(words: list[str]) -> None:
     from trivium.agents.search.verbs import ask, ask_outside  # brings torch
 
     _run(ask_outside if OUTSIDE & _options(words) else ask, words, 1)
+
+
+def _serve(words: list[str]) -> None:
+    from trivium.recipe.serving import serve
+
+    _run(serve, words, 1)
+
+
+def _keys(words: list[str]) -> None:
+    from trivium.recipe.serving import new_key
+
+    _run(new_key, words, 1)
 
 
 def _show(words: list[str]) -> None:

@@ -106,7 +106,7 @@ def test_a_prefix_is_looked_up_in_the_index(url):
 def test_who_keeps_the_last_number_sees_every_episode(url):
     """Numbers are given when a row is written and seen when it is committed: a second writer waits for the first."""
     one, two = Store(url), Store(url)
-    with one._writing() as connection:
+    with one.writing() as connection:
         connection.execute(schema.EPISODES.insert(), [{"id": "slow", "task": "t", "data": OLD_BYTES}])
         other = threading.Thread(target=two.write, args=([episode("quick")],))
         other.start()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -80,6 +80,26 @@ class Engine:
     async def speak(self, view: View, sampling: Sampling) -> Reply:
         """One reply. Raises PolicyError when the view and its reply do not fit the engine's context, when the view holds no
         tokens of the vocabulary, and when the engine broke; InputError while it speaks in another event loop."""
+        request = self._begin(view, sampling)
+        await request.reply
+        return _said(request, 0)
+
+    async def stream(self, view: View, sampling: Sampling) -> AsyncGenerator[Reply]:
+        """The same reply in parts, as it is drawn. Who stops listening stops it: no more is drawn."""
+        request, told = self._begin(view, sampling), 0
+        request.reply.add_done_callback(lambda _: request.news.set())
+        try:
+            while not request.reply.done() or request.length > told:
+                await request.news.wait()
+                request.news.clear()
+                if request.length > told:
+                    part, told = _said(request, told), request.length
+                    yield part
+            await request.reply  # raises what broke
+        finally:
+            request.reply.cancel()
+
+    def _begin(self, view: View, sampling: Sampling) -> Request:
         vocabulary = self.network.config.vocab_size
         if not len(view.tokens) or min(view.tokens) < 0 or max(view.tokens) >= vocabulary:
             raise PolicyError(f"a view is tokens from 0 to {vocabulary - 1}, and at least one")
@@ -94,8 +114,7 @@ class Engine:
         self._waiting.append(request)
         if self._driver is None or self._driver.done():
             self._driver = loop.create_task(self._drive())
-        await request.reply
-        return Reply(request.tokens[request.prompt :], request.logprobs, request.versions, request.kept)
+        return request
 
     @property
     def context(self) -> int:
@@ -262,6 +281,12 @@ class Engine:
         self._waiting = [request for request in self._waiting if not request.reply.cancelled()]
         for request in [request for request in self._running if request.reply.cancelled()]:
             self._finish(request)
+
+
+def _said(request: Request, start: int) -> Reply:
+    """What a request drew from its token number `start` on."""
+    tokens = request.tokens[request.prompt + start :]
+    return Reply(tokens, request.logprobs[start:], request.versions[start:], request.kept[start:])
 
 
 def _renderer(model: str | Path | Network) -> Renderer:

@@ -19,6 +19,7 @@ class Request:
 
     `draws` float64 [max_tokens] is the request's whole random stream, known from the beginning, so that what it samples does
     not depend on who shares its batch (law 11). `reply` is awaited by whoever asked. `grant` is its lease while it runs.
+    `news` is set at each token, for who listens while it speaks.
     """
 
     tokens: list[int]
@@ -26,6 +27,7 @@ class Request:
     sampling: Sampling
     draws: np.ndarray
     reply: asyncio.Future
+    news: asyncio.Event = field(default_factory=asyncio.Event)
     grant: Lease | None = None
     logprobs: list[float] = field(default_factory=list)
     versions: list[int] = field(default_factory=list)
@@ -70,6 +72,7 @@ class Request:
         self.logprobs.append(logprob)
         self.kept.append(kept)
         self.versions.append(version)
+        self.news.set()
 
     def ended(self, stop_tokens: tuple[int, ...]) -> bool:
         return self.tokens[-1] in stop_tokens or self.length == self.sampling.max_tokens

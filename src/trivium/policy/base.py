@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from trivium.policy.message import Message
 from trivium.policy.render import Renderer
@@ -51,4 +51,13 @@ class Policy(Protocol):
 
     async def speak(self, view: View, sampling: Sampling) -> Reply:
         """One reply to `view`. Raises PolicyError when it cannot speak at all."""
+        ...
+
+
+@runtime_checkable
+class Streaming(Protocol):
+    """A policy that can be heard while it speaks."""
+
+    def stream(self, view: View, sampling: Sampling) -> AsyncGenerator[Reply]:
+        """One reply in parts that together are what `speak` would return. Who closes it stops the speaker."""
         ...

@@ -45,7 +45,7 @@ PATIENCE = 30
 """Seconds that another writer may take."""
 
 _LOCK = 0x7472_766D  # "trvm": the number under which writers of a PostgreSQL database take turns
-_SEQ = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts by itself in an INTEGER alone
+SEQ = BigInteger().with_variant(Integer, "sqlite")  # SQLite counts by itself in an INTEGER alone
 _ID = String().with_variant(String(collation="C"), "postgresql")  # ordered by code points, as SQLite's are, in every locale
 _NEW = {"since": 2}
 META = MetaData()
@@ -53,7 +53,7 @@ META = MetaData()
 EPISODES = Table(
     "episodes",
     META,
-    Column("seq", _SEQ, primary_key=True, autoincrement=True),
+    Column("seq", SEQ, primary_key=True, autoincrement=True),
     Column("id", _ID, unique=True, nullable=False),
     Column("task", String, index=True),
     Column("data", LargeBinary, nullable=False),
@@ -68,7 +68,7 @@ EPISODES = Table(
 SCORES = Table(
     "scores",
     META,
-    Column("seq", _SEQ, primary_key=True, autoincrement=True),
+    Column("seq", SEQ, primary_key=True, autoincrement=True),
     Column("episode", String, index=True),
     Column("name", String),
     Column("value", Float),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, event, select
-from sqlalchemy.exc import DatabaseError, DataError, OperationalError
+from sqlalchemy.exc import DatabaseError, DataError, InterfaceError, OperationalError
 
 from trivium.errors import CorruptError, InputError
 from trivium.trace import schema
@@ -70,23 +70,37 @@ class Store:
     def write(self, episodes: Iterable[Episode], scores: Iterable[Score] = ()) -> None:
         """Append episodes and scores, all or nothing. Scores of an episode that was already there are not added again."""
         rows, opinions = [_episode_row(episode) for episode in episodes], [_score_row(score) for score in scores]
+        with self.writing() as connection:
+            self._append(connection, rows, opinions)
+
+    def append(self, connection: Connection, episodes: Iterable[Episode]) -> None:
+        """`write` inside the transaction `connection`, which `writing` gave."""
+        self._append(connection, [_episode_row(episode) for episode in episodes], [])
+
+    def _append(self, connection: Connection, rows: list[dict[str, Any]], opinions: list[dict[str, Any]]) -> None:
         old = {row["id"] for row in rows}
-        with self._writing() as connection:
-            if rows:
-                append = self._insert(EPISODES).on_conflict_do_nothing().returning(EPISODES.c.id)
-                old -= set(connection.execute(append, rows).scalars())
-            if new := [row for row in opinions if row["episode"] not in old]:
-                connection.execute(SCORES.insert(), new)
+        if rows:
+            append = self._insert(EPISODES).on_conflict_do_nothing().returning(EPISODES.c.id)
+            old -= set(connection.execute(append, rows).scalars())
+        if new := [row for row in opinions if row["episode"] not in old]:
+            connection.execute(SCORES.insert(), new)
+
+    def delete(self, connection: Connection, which: ColumnElement[bool]) -> int:
+        """Delete the episodes of which `which` holds, with their scores, inside the transaction `connection`, which `writing`
+        gave; how many. What somebody asks to be forgotten, or what was kept long enough, is the only reason to."""
+        gone = select(EPISODES.c.id).where(which)
+        connection.execute(SCORES.delete().where(SCORES.c.episode.in_(gone)))
+        return connection.execute(EPISODES.delete().where(which)).rowcount
 
     def score(self, scores: Iterable[Score]) -> None:
         """Append opinions that came later."""
         if new := [_score_row(score) for score in scores]:
-            with self._writing() as connection:
+            with self.writing() as connection:
                 connection.execute(SCORES.insert(), new)
 
     def pin(self, name: str, value: str) -> str:
         """What is kept under `name`: `value`, or what was there before."""
-        with self._writing() as connection:
+        with self.writing() as connection:
             connection.execute(self._insert(PINS).on_conflict_do_nothing(), {"name": name, "value": value})
             return connection.execute(select(PINS.c.value).where(PINS.c.name == name)).scalar_one()
 
@@ -97,7 +111,7 @@ class Store:
         query = select(EPISODES.c.seq).order_by(EPISODES.c.seq + 0 if prefix else EPISODES.c.seq).limit(limit)
         query = query.where(*_begins(prefix)) if prefix else query
         query = query.where(EPISODES.c.task == task) if task is not None else query
-        with self._connected(self._engine.connect, "read") as connection:
+        with self.reading() as connection:
             numbers = connection.execute(query).scalars().all()
         for at in range(0, len(numbers), _PART):  # nothing is held open while somebody works with an episode
             yield from (episode for _, episode in self._read(EPISODES.c.seq.in_(numbers[at : at + _PART]), _PART))
@@ -108,7 +122,7 @@ class Store:
 
     def _read(self, which: ColumnElement[bool], limit: int) -> list[tuple[int, Episode]]:
         query = select(EPISODES.c.seq, EPISODES.c.id, EPISODES.c.data).where(which).order_by(EPISODES.c.seq).limit(limit)
-        with self._connected(self._engine.connect, "read") as connection:
+        with self.reading() as connection:
             return [(seq, self._decoded(id, data)) for seq, id, data in connection.execute(query)]
 
     def _decoded(self, id: str, data: bytes) -> Episode:
@@ -121,7 +135,7 @@ class Store:
         """Every opinion about one episode, oldest first."""
         columns = [column for column in SCORES.columns if column.name in self._columns[SCORES.name]]
         query = select(*columns).where(SCORES.c.episode == episode).order_by(SCORES.c.seq)
-        with self._connected(self._engine.connect, "read") as connection:
+        with self.reading() as connection:
             return [_score(row) for row in connection.execute(query).mappings()]
 
     def first_scores(self, episode: str) -> dict[str, float]:
@@ -138,9 +152,14 @@ class Store:
                 own[score.name] = score.value
         return own
 
+    def reading(self) -> AbstractContextManager[Connection]:
+        """A connection to read with, for tables of others beside this store's. Raises as `writing`."""
+        return self._connected(self._engine.connect, "read")
+
     @contextmanager
-    def _writing(self) -> Generator[Connection]:
-        """A transaction of the only writer, committed at its end. InputError for a store that was opened to be read."""
+    def writing(self) -> Generator[Connection]:
+        """A transaction of the only writer, committed at its end. InputError for a store that was opened to be read, and where
+        nothing can be written: a full disk, a database that is away."""
         if self._readonly:
             raise InputError(f"{self.url} was opened with readonly=True, so nothing can be written in it")
         with self._connected(self._engine.begin, "written") as connection:
@@ -156,7 +175,7 @@ class Store:
                 yield connection
         except UnicodeEncodeError as error:
             raise InputError(f"{self.url} cannot be {verb}: {error}") from error
-        except (OperationalError, DataError) as error:
+        except (OperationalError, InterfaceError, DataError) as error:
             raise InputError(f"{self.url} cannot be {verb}: {error.orig}") from error
         except DatabaseError as error:
             raise CorruptError(f"{self.url} cannot be {verb}: {error.orig}") from error
