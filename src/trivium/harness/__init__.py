@@ -6,6 +6,7 @@ The only writer of ops. Knows no model and no particular tool but those that man
 from trivium.harness.base import Keep, Limits, Passage, Scene, Subagent, Tool, ToolError, Window, read_usage
 from trivium.harness.compaction import SECTIONS, Oldest, Summary
 from trivium.harness.context import Context
+from trivium.harness.crew import Crew
 from trivium.harness.loop import Harness
 from trivium.harness.manage import assign_task, prune_chunks
 from trivium.harness.place import MemoryPlace, OpenPlace, Place
@@ -15,8 +16,8 @@ from trivium.harness.tools import FunctionTool, tool
 from trivium.harness.watch import CallEvent, CutEvent, Event, TurnEvent, Watch
 
 __all__ = [
-    "SECTIONS", "CallEvent", "Context", "CutEvent", "Event", "FunctionTool", "Harness", "Keep", "Limits", "MemoryPlace",
-    "Oldest", "OpenPlace", "Passage", "Place", "Scene", "Snapshot", "Subagent", "Summary", "Tool", "ToolError", "TurnEvent",
+    "SECTIONS", "CallEvent", "Context", "Crew", "CutEvent", "Event", "FunctionTool", "Harness", "Keep", "Limits",
+    "MemoryPlace", "Oldest", "OpenPlace", "Passage", "Place", "Scene", "Snapshot", "Subagent", "Summary", "Tool", "ToolError", "TurnEvent",
     "Watch", "Window", "assign_task", "prune_chunks", "read_usage", "refuse_gaps", "refuse_silence", "silence",
     "silence_error", "silent", "tool",
 ]  # fmt: skip

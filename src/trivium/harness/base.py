@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from trivium.errors import InputError
 from trivium.harness.compaction import Compaction, compaction_of
 from trivium.policy import Policy
-from trivium.trace import Call, Fault, Sampling, Task
+from trivium.trace import Call, Fault, Sampling, Task, Thread
 
 if TYPE_CHECKING:
     from trivium.harness.loop import Harness
@@ -108,7 +108,11 @@ def read_usage(text: str) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What ends an episode or a call by force: turns of a thread, seconds of one tool call, calls of one turn.
+    """What ends an episode or a call by force: turns of a thread, seconds of one tool call, calls of one turn, how deep
+    assignments go (1: a sub-agent assigns nothing further), and the critical steps of an episode (`trace.critical_steps`).
+
+    The agent's `depth` holds for all below it. With `critical` the policy is told after each turn how many steps are spent, a
+    sub-agent gets what is left but for the answer, and who has spent all of them without an answer is stopped.
 
     A tool may have seconds of its own. Only one that awaits can be stopped: a plain function runs to its end, on the event
     loop, so make a slow one async.
@@ -117,10 +121,14 @@ class Limits:
     turns: int = 64
     tool_seconds: float = 30.0
     calls: int = 8
+    depth: int = field(default=4, repr=False)  # in no repr: older stores know neither
+    critical: int | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if min(self.turns, self.calls) < 1 or not self.tool_seconds > 0:
             raise InputError(f"limits are at least a turn, a call and more than 0 seconds, not {self}")
+        if self.depth < 1 or (self.critical is not None and self.critical < 1):
+            raise InputError(f"assignments go 1 deep or deeper and an episode has a step, not {self.depth} and {self.critical}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +159,15 @@ Result = str | list[Passage] | Keep
 @dataclass(frozen=True, slots=True)
 class Subagent:
     """Somebody a policy may hand an assignment to: who speaks, how it lives, how its tokens are drawn (None: as those of the
-    request that assigned, so that a greedy agent is greedy as a whole), and the seconds of its whole life. Frozen unless a run
-    names its policy."""
+    request that assigned, so that a greedy agent is greedy as a whole), and the seconds of its whole life. `report` makes the
+    one message that comes back of a life that came to its end, a text, or passages that get handles of who assigned (None: its
+    answer). Frozen unless a run names its policy."""
 
     policy: Policy
     harness: Harness
     sampling: Sampling | None = None
     seconds: float = 600.0
+    report: Callable[[Thread], str | list[Passage]] | None = None
 
     def __post_init__(self) -> None:
         if not self.seconds > 0:
@@ -180,6 +190,6 @@ class Scene:
     handles: dict[str, str]
     room: int
     count: Callable[[str], int]
-    spawn: Callable[[Subagent, str], Awaitable[str]]
+    spawn: Callable[[Subagent, str], Awaitable[str | list[Passage]]]
     place: Any = None
     calls: Sequence[Call] = ()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+import math
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from trivium.errors import PlaceError, PolicyError
-from trivium.harness.base import Keep, Scene, Subagent, ToolError
+from trivium.errors import InputError, PlaceError, PolicyError
+from trivium.harness.base import Keep, Passage, Scene, Subagent, ToolError
 from trivium.harness.calls import Outcome, answer, cancelled, refuse_beyond
 from trivium.harness.compaction import Oldest, Summary, summary_in
 from trivium.harness.context import Context
@@ -18,7 +19,7 @@ from trivium.harness.snapshot import Snapshot
 from trivium.harness.watch import CallEvent, CutEvent, Teller, TurnEvent, Watch
 from trivium.policy import Policy, Reply, Speech, View
 from trivium.policy.message import Message
-from trivium.trace import Episode, Fault, Join, Piece, Prune, Restart, Spawn, Stop, Summarize, Thread
+from trivium.trace import Episode, Fault, Join, Piece, Prune, Restart, Spawn, Stop, Summarize, Thread, stages
 from trivium.trace.ops import AnyOp
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ class Life:
     ops: list[AnyOp] = field(default_factory=list)
     snapshots: list[str] = field(default_factory=list)
     seconds: float | None = None
+    depth: int = 0  # assignments above it
+    deepest: int = 0  # assignments above anybody
+    steps: int | None = None  # critical steps that it has; None for any number
+    left: float = math.inf  # of them, as this turn began
     version: int = -1  # the policy's, as it was when it spoke last
     task: asyncio.Task | None = None  # of a sub-agent: what runs it
 
@@ -59,7 +64,19 @@ class Life:
         seconds: float | None = None,
     ) -> Life:
         record = (episode.threads, episode.ops, episode.snapshots)
-        return cls(harness, episode, policy, context, Teller(watch), None, *record, seconds=seconds)
+        steps = harness.limits.critical
+        return cls(
+            harness,
+            episode,
+            policy,
+            context,
+            Teller(watch),
+            None,
+            *record,
+            seconds=seconds,
+            deepest=harness.limits.depth,
+            steps=steps,
+        )
 
     @property
     def thread(self) -> Thread:
@@ -116,6 +133,9 @@ class Life:
     async def _turns(self, first: int) -> Stop:
         try:
             for turn in range(first, self.harness.limits.turns):
+                self.left = math.inf if self.steps is None else self.steps - self._spent()
+                if self.left < 1:
+                    return Stop("steps", f"{self.steps} critical steps")
                 await self._announce(turn)
                 if stop := await self._turn(turn):
                     return stop
@@ -124,6 +144,10 @@ class Life:
         except PlaceError as error:
             return Stop("place", str(error))
         return Stop("turns", f"{self.harness.limits.turns} turns")
+
+    def _spent(self) -> int:
+        inherited = self.episode.inherited if self.is_agent else 0
+        return sum(stage.steps for stage in stages(self.thread, self.threads, self.ops, inherited))
 
     async def _announce(self, turn: int) -> None:
         snapshot = Snapshot.take(self.episode.id, turn, self.context) if self.is_agent else None
@@ -204,7 +228,7 @@ class Life:
             self._record_children(outcomes)
 
     def _scene(self, outcome: Outcome, in_view: dict[str, str]) -> Scene:
-        async def spawn(subagent: Subagent, prompt: str) -> str:
+        async def spawn(subagent: Subagent, prompt: str) -> str | list[Passage]:
             return await self._spawn(outcome, subagent, prompt)
 
         context = self.context
@@ -219,14 +243,9 @@ class Life:
             calls=context.thread.calls[: context.thread.calls.index(outcome.call)],
         )
 
-    async def _spawn(self, outcome: Outcome, subagent: Subagent, prompt: str) -> str:
-        """The answer of a sub-agent's whole life. Raises ToolError where it gave none."""
-        id = f"{outcome.call.id}/{len(outcome.children)}"
-        sampling = subagent.sampling or self.context.segment.sampling
-        context = subagent.harness.open(id, subagent.policy, prompt, sampling)
-        child = Life(
-            subagent.harness, self.episode, subagent.policy, context, self.teller, self.place, seconds=subagent.seconds
-        )
+    async def _spawn(self, outcome: Outcome, subagent: Subagent, prompt: str) -> str | list[Passage]:
+        """What comes back of a sub-agent's whole life. Raises ToolError where it gave no answer, or cannot begin."""
+        child = self._child(f"{outcome.call.id}/{len(outcome.children)}", subagent, prompt)
         child.task = asyncio.current_task()
         outcome.children.append(child)
         try:
@@ -236,13 +255,33 @@ class Life:
             raise
         except Exception as error:  # a bug of its policy
             child.thread.stop = Stop("policy", f"{type(error).__name__}: {error}")
-        return child.outcome()
+        return child.outcome(subagent.report)
 
-    def outcome(self) -> str:
-        """The answer of this thread. Raises ToolError where it came to another end, PlaceError where its place broke."""
+    def _child(self, id: str, subagent: Subagent, prompt: str) -> Life:
+        """The life of a sub-agent, about to begin. Raises ToolError where it may not, or where its prompt does not fit."""
+        if self.depth >= self.deepest:
+            raise ToolError(f"assignments go {self.deepest} deep at most: do it yourself")
+        left = self.left - 2  # one for the assignment, one for the answer after it
+        if left < 1:
+            raise ToolError("no critical steps are left for an assignment: answer")
+        harness = subagent.harness
+        sampling = subagent.sampling or self.context.segment.sampling
+        try:
+            context = harness.open(id, subagent.policy, prompt, sampling)
+        except InputError as error:
+            raise ToolError(f"the assignment cannot begin: {error}") from error
+        steps = min(left, math.inf if harness.limits.critical is None else harness.limits.critical)
+        return Life(
+            harness, self.episode, subagent.policy, context, self.teller, self.place, seconds=subagent.seconds,
+            depth=self.depth + 1, deepest=self.deepest, steps=None if steps == math.inf else int(steps),
+        )  # fmt: skip
+
+    def outcome(self, report: Callable[[Thread], str | list[Passage]] | None = None) -> str | list[Passage]:
+        """The answer of this thread, or the `report` of it. Raises ToolError where it came to another end, PlaceError where its
+        place broke."""
         stop = self.thread.stop
         if stop is None or stop.reason == "finished":
-            return self.thread.answer
+            return report(self.thread) if report else self.thread.answer
         if stop.reason == "place":
             raise PlaceError(stop.detail)
         faults: dict[str, Fault] = {"policy": "provider", "timeout": "timeout"}
@@ -262,7 +301,8 @@ class Life:
     def _place_results(self, outcomes: list[Outcome], in_view: dict[str, str]) -> Results | None:
         """The turn barrier: results enter in call order, then the first edit applies. None where there is no room for them."""
         context, dropped = self.context, self._dropped(outcomes, in_view)
-        results = Results(context, outcomes, self.harness.advice, freed=context.size(dropped))
+        spent = "" if self.steps is None else f"[Steps: {self._spent()}/{self.steps}]"
+        results = Results(context, outcomes, self.harness.advice, spent, freed=context.size(dropped))
         if not results.fit():
             return None
         if dropped and context.continuation(results.messages) is None:

@@ -60,12 +60,19 @@ class Harness:
         """The same harness with other tools."""
         return Harness(tools, self.window, self.prompt, self.limits, self._shows_specs, self.ending, self.place)
 
+    def with_prompt(self, prompt: str) -> Harness:
+        """The same harness with another prompt."""
+        tools = self.tools.values()
+        return Harness(tools, self.window, prompt, self.limits, self._shows_specs, self.ending, self.place)
+
     @property
     def digest(self) -> str:
         """What tells how episodes live here from any other way, as far as it can be written down: prompt, tools' names and
         types, window, limits, the name of what ends an answer, what is advised past `soft`. Not what tools do, nor where."""
         parts = [self.prompt, self.toolset.specs, self.specs, repr(self.window), repr(self.limits)]
         parts += [getattr(self.ending, "__name__", "")] if self.ending else []
+        deep, limits = Limits(), self.limits  # older stores know no such limits
+        parts += [[limits.depth, limits.critical]] if (limits.depth, limits.critical) != (deep.depth, deep.critical) else []
         parts += [self.advice] if self.advice != "Prune or answer." else []  # older stores know no other advice
         return blake3(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from trivium.harness.base import Keep, Scene, Subagent, ToolError
+from trivium.harness.base import Keep, Passage, Scene, Subagent, ToolError
 from trivium.harness.tools import FunctionTool, tool
 
 
@@ -37,7 +37,7 @@ def assign_task(agents: dict[str, Subagent]) -> FunctionTool:
         scene: Scene,
         agent: Annotated[str, Meta(description="the sub-agent's name")],
         prompt: Annotated[str, Meta(description="the whole assignment: the agent sees nothing else")],
-    ) -> str:
+    ) -> str | list[Passage]:
         """Hand an assignment to a sub-agent and wait for its answer. Several calls in one turn run in parallel."""
         if agent.strip() not in agents:
             raise ToolError(f"there is no agent {agent!r}; there are {', '.join(agents)}")

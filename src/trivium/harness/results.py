@@ -21,7 +21,8 @@ _SCRAP = 16
 @dataclass(slots=True)
 class Results:
     """The results of one turn. `freed` is the number of tokens that an edit of the same turn will take out of the view, and
-    `advice` what the usage line says past the window's `soft`. A view that is `full` with all of them has to be summarized.
+    `advice` what the usage line says past the window's `soft`, and `spent` what stands behind it. A view that is `full` with
+    all of them has to be summarized.
 
     Calls share the room that is left in their order: where it does not take all, the last call gives way first. Of a list of
     passages the last ones are left out, so that a later search may find them again. A text keeps its beginning and its end,
@@ -31,6 +32,7 @@ class Results:
     context: Context
     outcomes: Sequence[Outcome]
     advice: str
+    spent: str
     freed: int
     full: bool = False
     messages: list[Message] = field(default_factory=list)
@@ -45,7 +47,7 @@ class Results:
         while True:
             self.messages = self._results()
             before = context.length(self.messages)
-            line = _usage_line(context, before - self.freed, self.advice)
+            line = _usage_line(context, before - self.freed, self.advice, self.spent)
             total = before + len(context.renderer.encode(line))
             over = total - (window.budget - window.reply + self.freed)
             if over <= 0 or not self._give_way(over):
@@ -148,10 +150,10 @@ def shortened(text: str, room: int, count: Callable[[str], int]) -> str:
     return ""
 
 
-def _usage_line(context: Context, before: int, advice: str) -> str:
+def _usage_line(context: Context, before: int, advice: str, spent: str) -> str:
     """The usage line that counts itself: its number settles after one correction."""
     total, line = before, ""
     for _ in range(3):
-        line = context.window.usage(total, advice)
+        line = f"{context.window.usage(total, advice)} {spent}".rstrip()
         total = before + len(context.renderer.encode(line))
     return line

@@ -14,9 +14,12 @@ from trivium.reward.base import (
     verdicts,
 )
 from trivium.reward.composed import compose
+from trivium.reward.parallel import Parl, annealed, assigned
 from trivium.reward.penalties import effort_penalty, turn_penalty
+from trivium.reward.tables import table_score, table_scores
 
 __all__ = [
-    "AnyScorer", "GroupScorer", "Scorer", "ScorerError", "Verdict", "compose", "effort_penalty", "opinions",
-    "patience", "refuse_unscored", "score", "scorer_name", "turn_penalty", "verdicts",
+    "AnyScorer", "GroupScorer", "Parl", "Scorer", "ScorerError", "Verdict", "annealed", "assigned", "compose",
+    "effort_penalty", "opinions", "patience", "refuse_unscored", "score", "scorer_name", "table_score", "table_scores",
+    "turn_penalty", "verdicts",
 ]  # fmt: skip

@@ -19,10 +19,12 @@ from trivium.trace.episode import (
 )
 from trivium.trace.ops import Branch, Cut, Join, Op, Point, Prune, Restart, Spawn, Summarize
 from trivium.trace.rows import Row, rows
+from trivium.trace.steps import Stage, critical_steps, episode_stages, stages
 from trivium.trace.store import Store
 from trivium.trace.task import Task
 
 __all__ = [
     "Branch", "Call", "Cut", "Episode", "Fault", "Join", "Op", "Override", "Piece", "Point", "Prune", "Restart", "Row",
-    "Sampling", "Score", "Segment", "Span", "Spawn", "Stop", "Store", "Summarize", "Task", "Thread", "decode", "encode", "rows",
+    "Sampling", "Score", "Segment", "Span", "Spawn", "Stage", "Stop", "Store", "Summarize", "Task", "Thread", "critical_steps",
+    "decode", "encode", "episode_stages", "rows", "stages",
 ]  # fmt: skip

@@ -193,7 +193,7 @@ class Call:
 class Stop:
     """Why a thread ended. `finished` is the only good end; all others say what stopped it."""
 
-    reason: Literal["finished", "turns", "window", "length", "summary", "policy", "place", "timeout"]
+    reason: Literal["finished", "turns", "window", "length", "summary", "policy", "place", "timeout", "steps"]
     detail: str = ""
 
 

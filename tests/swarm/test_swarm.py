@@ -1,0 +1,148 @@
+"""The orchestrator's recipe: its tasks, harness, teacher and reward, by scripts."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from trivium.agents.swarm.recipe import Swarm
+from trivium.agents.swarm.teacher import Habits, Teacher
+from trivium.corpus import Document
+from trivium.harness import Harness
+from trivium.policy import Scripted
+from trivium.policy.scripted import call, say
+from trivium.reward import Parl, annealed, score, table_scores
+from trivium.reward.tables import resolved
+from trivium.tasks.proof import mentions
+from trivium.tasks.tables import question
+from trivium.trace import Episode, Task
+
+SWARM = Swarm(out="unused", warmup=2, groups=2, eval_tasks=48, steps=4)
+TASKS = SWARM.tasks("heldout")
+
+
+def knowing(recipe: Swarm, tasks: list[Task]) -> Harness:
+    """The recipe's harness, its sub-agents a script that finds what it is asked, so that no model speaks."""
+    cells = {question(task, link): link for task in tasks for link in task.truth["links"]}
+
+    def find(view):
+        asked = next(message["content"] for message in view.messages if message["role"] == "user")
+        shown = "".join(str(message["content"]) for message in view.messages if message["role"] == "tool")
+        if not shown:
+            return call(("search_corpus", {"query": f"{cells[asked]['subject']} {cells[asked]['keyword']}"}))
+        lines = [line for line in shown.split("\n") if mentions(line, cells[asked]["object"])]
+        return say(lines[0].rpartition(" ")[2] if lines else "none")
+
+    vars(recipe)["helper"] = Scripted(find, recipe.renderer, "helper")
+    return recipe.harness()
+
+
+def attempts(script, tasks: list[Task], recipe: Swarm = SWARM) -> list[Episode]:
+    harness, policy = knowing(recipe, tasks), Scripted(script, recipe.renderer, "agent")
+
+    async def all_of_them() -> list[Episode]:
+        return list(await asyncio.gather(*(harness.run(task, policy) for task in tasks)))
+
+    return asyncio.run(all_of_them())
+
+
+def judged(episodes: list[Episode], scorer=None) -> list[dict[str, float]]:
+    return asyncio.run(score(episodes, scorer or SWARM.judge()))
+
+
+def mean(rows: list[dict[str, float]], name: str) -> float:
+    values = [row[name] for row in rows if name in row]
+    return sum(values) / len(values)
+
+
+def test_tables_are_of_their_world_and_no_prompt_says_how():
+    assert [task.truth["kind"] for task in TASKS] == ["wide", "simple"] * 24
+    assert len({task.id for task in TASKS}) == len({task.prompt for task in TASKS}) == 48
+    world = {world.name: {document.id: document for document in world.documents} for world in SWARM.worlds}
+    for task in TASKS:
+        assert not {"parallel", "split", "agent", "same time", "delegate"} & set(task.prompt.lower().split())
+        assert [len(row) for row in task.truth["rows"].values()] == [len(task.truth["columns"])] * len(task.truth["rows"])
+        for link in task.truth["links"]:
+            document: Document = world[task.id.partition("/")[0]][link["doc"]]
+            assert mentions(f"{document.title}: {document.text}", link["subject"]) and mentions(document.text, link["object"])
+            assert not mentions(task.prompt, link["object"])
+
+
+def test_within_the_steps_nobody_fills_a_wide_table_alone_and_a_team_does():
+    alone = judged(attempts(Teacher(Habits.alone(0.0)).script(TASKS), TASKS))
+    team = judged(attempts(Teacher(Habits.perfect()).script(TASKS), TASKS))
+    assert mean(team, "wide/item_f1") > 0.9 > 0.85 > mean(alone, "wide/item_f1")
+    assert mean(alone, "simple/item_f1") == mean(team, "simple/item_f1") > 0.85
+    assert mean(team, "wide/steps") == mean(alone, "wide/steps") == 4
+    assert (mean(team, "wide/split"), mean(team, "simple/split")) == (1, 0)
+
+
+def test_the_teacher_is_wrong_on_purpose():
+    episodes = attempts(Teacher(Habits()).script(TASKS), TASKS)
+    rows = judged(episodes)
+    assert 0.3 < mean(rows, "wide/split") < 0.7 and 0.1 < mean(rows, "simple/split") < 0.45
+    assert mean(rows, "wide/item_f1") < 0.85 and mean(rows, "finished") == 1
+    assert not any(made.error for episode in episodes for made in episode.agent.calls)
+
+
+def test_a_cell_may_say_the_fact_or_cite_the_passage_that_states_it():
+    episodes = attempts(Teacher(Habits.perfect()).script(TASKS), TASKS[:1])
+    cited = resolved(episodes[0].agent, TASKS[0].truth["documents"])
+    assert "#" in episodes[0].agent.answer and table_scores(cited, TASKS[0].truth["rows"])["success"] == 1
+    episodes[0].agent.answer = episodes[0].agent.answer.replace("#1", "#99")
+    assert "#99" in resolved(episodes[0].agent, TASKS[0].truth["documents"])
+
+
+def test_what_was_truly_done_is_no_call_that_returned():
+    wide = next(task for task in TASKS if task.truth["kind"] == "wide")
+    first, second, *_ = (question(wide, link) for link in wide.truth["links"])
+    assign = [("assign_task", {"agent": "a", "prompt": prompt}) for prompt in (first, first, second)]
+    turns = [call(("create_subagent", {"name": "a", "system_prompt": ""}), *assign), say("")]
+    (episode,) = attempts(lambda view: turns[sum(m["role"] == "assistant" for m in view.messages)], [wide])
+    (scores,) = judged([episode], SWARM.scorer(0))
+    assert (scores["assignments"], scores["parallelism"], scores["r_parallel"]) == (3, 3, 3 / 8)
+    assert scores["r_finish"] == pytest.approx(2 / 3), "the second asked what the first had found"
+    assert scores["reward"] == pytest.approx(0.1 * 3 / 8 + 0.1 * 2 / 3 + scores["r_perf"])
+
+
+def test_a_table_in_fewer_steps_is_worth_more_and_one_that_is_not_there_nothing():
+    task = next(task for task in TASKS if task.truth["kind"] == "simple")
+    answer = "\n".join(f"{key} | {' | '.join(cells)}" for key, cells in task.truth["rows"].items())
+    search = call(("search_corpus", {"query": "x"}))
+
+    def after(searches: int) -> dict[str, float]:
+        turns = [*[search] * searches, say(answer)]
+        return judged(attempts(lambda view: turns[sum(m["role"] == "assistant" for m in view.messages)], [task]))[0]
+
+    quick, slow, late = after(1), after(3), after(4)
+    assert quick["item_f1"] == slow["item_f1"] == 1 and quick["reward"] - slow["reward"] == pytest.approx(0.3 * 2 / 4)
+    assert (late["reward"], late["item_f1"], late["finished"]) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("without", "lambdas"),
+    [
+        ("nothing", [(0.1, 0.1), (0.05, 0.05), (0, 0), (0, 0)]),
+        ("parallel", [(0, 0.1), (0, 0.05), (0, 0), (0, 0)]),
+        ("finish", [(0.1, 0), (0.05, 0), (0, 0), (0, 0)]),
+        ("anneal", [(0.1, 0.1)] * 4),
+        ("swarm", [(0, 0)] * 4),
+    ],
+)
+def test_both_lambdas_fall_to_zero_and_one_part_can_be_left_out(without, lambdas):
+    recipe = replace(SWARM, without=without)
+    scorers: list[Parl] = [recipe.scorer(step) for step in range(4)]
+    assert [s.parallel for s in scorers] == pytest.approx([parallel for parallel, _ in lambdas], abs=1e-6)
+    assert [s.finish for s in scorers] == pytest.approx([finish for _, finish in lambdas], abs=1e-6)
+    assert (recipe.judge().parallel, recipe.judge().finish) == (0, 0)
+    assert ("assign_task" in recipe.harness().tools) == (without != "swarm")
+
+
+def test_the_anneal_ends_where_it_says():
+    assert [annealed(1.0, step, 10, 0.3) for step in (0, 1, 3, 9)] == pytest.approx([1, 2 / 3, 0, 0])
+
+
+def test_kimis_objective_is_the_default():
+    assert SWARM.loss().name == "kimi"
