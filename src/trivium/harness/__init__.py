@@ -17,7 +17,7 @@ from trivium.harness.watch import CallEvent, CutEvent, Event, TurnEvent, Watch
 
 __all__ = [
     "SECTIONS", "CallEvent", "Context", "Crew", "CutEvent", "Event", "FunctionTool", "Harness", "Keep", "Limits",
-    "MemoryPlace", "Oldest", "OpenPlace", "Passage", "Place", "Scene", "Snapshot", "Subagent", "Summary", "Tool", "ToolError", "TurnEvent",
-    "Watch", "Window", "assign_task", "prune_chunks", "read_usage", "refuse_gaps", "refuse_silence", "silence",
+    "MemoryPlace", "Oldest", "OpenPlace", "Passage", "Place", "Scene", "Snapshot", "Subagent", "Summary", "Tool", "ToolError",
+    "TurnEvent", "Watch", "Window", "assign_task", "prune_chunks", "read_usage", "refuse_gaps", "refuse_silence", "silence",
     "silence_error", "silent", "tool",
 ]  # fmt: skip

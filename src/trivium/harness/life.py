@@ -14,7 +14,7 @@ from trivium.harness.calls import Outcome, answer, cancelled, refuse_beyond
 from trivium.harness.compaction import Oldest, Summary, summary_in
 from trivium.harness.context import Context
 from trivium.harness.place import OpenPlace, close, whole
-from trivium.harness.results import Results
+from trivium.harness.results import Results, no_summary
 from trivium.harness.snapshot import Snapshot
 from trivium.harness.watch import CallEvent, CutEvent, Teller, TurnEvent, Watch
 from trivium.policy import Policy, Reply, Speech, View
@@ -363,7 +363,7 @@ class Life:
                 return Stop("window", "no room for a summary")
             speech, complete = reply
             summary = summary_in(speech.text)
-            fault = _no_summary(speech, summary, complete)
+            fault = no_summary(speech, summary, complete)
             if not fault:
                 self._cut(self.context.summarize(way, summary, self.policy.name, self.version))
                 return None
@@ -393,12 +393,3 @@ async def _end(children: Sequence[Life]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _no_summary(speech: Speech, summary: str, complete: bool) -> str:
-    """Why a reply, and the summary in it, is none; "" for one that is."""
-    if speech.calls:
-        return "it called a tool"
-    if not complete:
-        return "it was cut off"
-    return "" if summary else "it was empty"

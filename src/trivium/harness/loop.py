@@ -71,8 +71,8 @@ class Harness:
         types, window, limits, the name of what ends an answer, what is advised past `soft`. Not what tools do, nor where."""
         parts = [self.prompt, self.toolset.specs, self.specs, repr(self.window), repr(self.limits)]
         parts += [getattr(self.ending, "__name__", "")] if self.ending else []
-        deep, limits = Limits(), self.limits  # older stores know no such limits
-        parts += [[limits.depth, limits.critical]] if (limits.depth, limits.critical) != (deep.depth, deep.critical) else []
+        deep = (self.limits.depth, self.limits.critical)  # older stores know no such limits
+        parts += [repr(deep)] if deep != (Limits().depth, Limits().critical) else []
         parts += [self.advice] if self.advice != "Prune or answer." else []  # older stores know no other advice
         return blake3(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from trivium.harness.base import Keep, Passage
 from trivium.harness.calls import Outcome
 from trivium.harness.context import Context
+from trivium.policy import Speech
 from trivium.policy.message import Message
 from trivium.trace import Piece
 
@@ -157,3 +158,12 @@ def _usage_line(context: Context, before: int, advice: str, spent: str) -> str:
         line = f"{context.window.usage(total, advice)} {spent}".rstrip()
         total = before + len(context.renderer.encode(line))
     return line
+
+
+def no_summary(speech: Speech, summary: str, complete: bool) -> str:
+    """Why a reply, and the summary in it, is none; "" for one that is."""
+    if speech.calls:
+        return "it called a tool"
+    if not complete:
+        return "it was cut off"
+    return "" if summary else "it was empty"

@@ -45,7 +45,7 @@ class Tally:
     right: int
 
     @property
-    def f1(self) -> float:
+    def harmonic_mean(self) -> float:
         return 2 * self.right / (self.said + self.wanted) if self.said + self.wanted else 0.0
 
 
@@ -59,7 +59,7 @@ def table_scores(answer: str, rows: Mapping[str, Sequence[str]], match: Sequence
     whole = sum(len(hits) > 0 and all(hits) for hits in right.values())
     row = Tally(sum(count > 0 for count in filled.values()), len(wanted), whole)
     exact = items.said == items.wanted == items.right and whole == len(wanted)
-    return {"item_f1": items.f1, "row_f1": row.f1, "success": float(exact)}
+    return {"item_f1": items.harmonic_mean, "row_f1": row.harmonic_mean, "success": float(exact)}
 
 
 def read_table(text: str) -> Rows:
