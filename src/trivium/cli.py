@@ -34,6 +34,7 @@ usage: trivium VERB ...
   eval --compare RUN RUN [options] what several runs together say
   eval AGENT --policy URL#MODEL    any model's scores in the agent's harness, or of --model FOLDER
   show RUN [options]               read a run's episodes and its table, or the episodes of a store
+  view RUN                         the same in a browser: curves, episodes token by token, policies side by side
   export RUN FOLDER                its weights as a Hugging Face folder that transformers and vLLM load
   tasks log QUESTIONS [options]    your documents and a log of questions, made ready for train
   serve RUN [options]              the model of a run behind OpenAI's and Anthropic's APIs; every call becomes a trace
@@ -68,7 +69,7 @@ def _dispatch(words: list[str]) -> None:
         return print(USAGE)
     if words[0] == "--version":
         return print(version("trivium"))
-    verbs = {"train": _train, "eval": _eval, "ask": _ask, "show": _show, "export": _export, "tasks": _tasks}
+    verbs = {"train": _train, "eval": _eval, "ask": _ask, "show": _show, "view": _view, "export": _export, "tasks": _tasks}
     verbs |= {"serve": _serve, "keys": _keys}
     if words[0] not in verbs:
         raise InputError(f"there is no verb {words[0]!r}; `trivium --help` lists them")
@@ -154,6 +155,12 @@ def _show(words: list[str]) -> None:
     from trivium.recipe.show import show
 
     _run(show, words, 1)
+
+
+def _view(words: list[str]) -> None:
+    from trivium.recipe.view import view
+
+    _run(view, words, 1)
 
 
 def _export(words: list[str]) -> None:

@@ -60,7 +60,7 @@ def show(
     beside = bool(task) and not (episode or policy)
     if beside and choice != _Choice():
         raise InputError("--task alone shows one episode of each policy: choose among those of one with --policy or --episode")
-    with _Book.open(run) as book:
+    with Book.open(run) as book:
         if policy and not book.run:
             raise InputError(f"{run} is a store and no run: --episode names its episodes, by how their ids begin")
         if beside:
@@ -116,7 +116,7 @@ class _Choice:
 
 
 @dataclass(frozen=True)
-class _Book:
+class Book:
     """A store of episodes, of a run or alone, and how they are read. Nothing in it is written."""
 
     name: str
@@ -125,7 +125,7 @@ class _Book:
     agent: type[Recipe]
 
     @classmethod
-    def open(cls, name: str) -> _Book:
+    def open(cls, name: str) -> Book:
         """InputError for what is neither a run nor a store, and for a run that has no episodes yet."""
         run = None if Path(name).is_file() else Run.open(name)
         file = run.folder / "episodes.db" if run else Path(name)
@@ -133,7 +133,7 @@ class _Book:
             raise InputError(f"{name} holds no episodes yet")
         return cls(name, Store(file, readonly=True), run, class_of(run) if run else Recipe)
 
-    def __enter__(self) -> _Book:
+    def __enter__(self) -> Book:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -193,8 +193,18 @@ class _Book:
 
     @cached_property
     def decode(self) -> Decode | None:
-        """Tokens to text, as the run's own model has them; a run that still trains has none."""
-        return Renderer.load(self.run.model()).decode if self.run and self.finished else None
+        """Tokens to text, as the run's own model has them, or its base while it trains; None for a store that is no run."""
+        if self.run and self.finished:
+            return Renderer.load(self.run.model()).decode
+        try:
+            return self.recipe.renderer.decode if self.recipe else None
+        except TriviumError:  # its base is not there any more, and all else can be read
+            return None
+
+    @cached_property
+    def recipe(self) -> Recipe | None:
+        """The recipe of a run, as its folder keeps it."""
+        return self.agent.of(self.run.recipe(), str(self.run.folder)) if self.run else None
 
     def texts(self, episode: Episode) -> dict[str, str]:
         """The text of each document that the task asks for and this episode never saw: as another episode of the task saw it,
@@ -243,7 +253,7 @@ def _seen(episode: Episode, labels: Labels) -> dict[str, str]:
 def report(run: Run, console: Console) -> None:
     """What a person sees when training has ended: three episodes side by side, the table, and where things are."""
     summary, panels = read_json(run.folder / "summary.json"), class_of(run).panels
-    with _Book.open(str(run.folder)) as book:
+    with Book.open(str(run.folder)) as book:
         book.print_beside(console, book.of_task(_telling(book.store)))
     console.print(summary_table(summary, panels.table))
     learning_curve(run.events(), summary, run.folder / "curve.png", panels, min(GLANCE, summary["tasks"]))

@@ -131,12 +131,21 @@ class Store:
         except CorruptError as error:
             raise CorruptError(f"{self.url}, episode {id}: {error}") from error
 
+    def tail_scores(self, after: int = 0, limit: int = 1000) -> list[tuple[int, Score]]:
+        """Up to `limit` scores written after number `after`, each with its number: ask again with the last one."""
+        query = select(*self._score_columns(), SCORES.c.seq).where(SCORES.c.seq > after).order_by(SCORES.c.seq).limit(limit)
+        with self.reading() as connection:
+            return [(row["seq"], _score(row)) for row in connection.execute(query).mappings()]
+
     def scores(self, episode: str) -> list[Score]:
         """Every opinion about one episode, oldest first."""
-        columns = [column for column in SCORES.columns if column.name in self._columns[SCORES.name]]
-        query = select(*columns).where(SCORES.c.episode == episode).order_by(SCORES.c.seq)
+        query = select(*self._score_columns()).where(SCORES.c.episode == episode).order_by(SCORES.c.seq)
         with self.reading() as connection:
             return [_score(row) for row in connection.execute(query).mappings()]
+
+    def _score_columns(self) -> list[ColumnElement]:
+        """Those that this store has, but its number."""
+        return [each for each in SCORES.columns if each.name in self._columns[SCORES.name] and each is not SCORES.c.seq]
 
     def first_scores(self, episode: str) -> dict[str, float]:
         """The oldest opinion of each name on the whole episode, whoever gave it."""
