@@ -2,9 +2,9 @@
 
     python benchmarks/view.py [--episodes 10000] [--json FILE]
 
-Prints `first_page_s` (a list of a hundred, from a cold start), `all_read_s` (until every episode is in the index) and `search_s`
-(a page with words and a condition, once all is read). The episodes are copies of one that the harness really ran, with ids, tasks
-and scores of their own.
+Prints `first_page_s` (a list of a hundred, from a cold start), `all_read_s` (until every episode is in the index) and
+`search_s` (a page with words and a condition, once all is read). The episodes are copies of one that the harness really ran,
+with ids, tasks and scores of their own.
 """
 
 from __future__ import annotations
