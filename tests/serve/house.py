@@ -9,9 +9,13 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from trivium.policy import View
+from trivium.policy.message import Message
+from trivium.policy.scripted import call, say
 from trivium.serve.options import Options
 from trivium.serve.server import listen, server_of
 from trivium.serve.service import Service
+from trivium.trace import Episode
 
 PATIENCE = 60.0
 
@@ -48,3 +52,31 @@ def connect(url: str) -> socket.socket:
     """A bare connection to a server."""
     host, _, port = url.removeprefix("http://").partition(":")
     return socket.create_connection((host, int(port)), timeout=PATIENCE)
+
+
+ADD = {
+    "type": "function",
+    "function": {
+        "name": "add",
+        "description": "Add two numbers.",
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
+            "required": ["a", "b"],
+        },
+    },
+}
+
+
+def adding(view: View) -> Message:
+    """Asked with tools it calls two at once, and then says what they returned; without any it says hello."""
+    results = [message["content"] for message in view.messages if message["role"] == "tool"]
+    if results:
+        return say(f"They are {' and '.join(results)}.")
+    return call(("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": 4}), text="Let me add.") if view.tools else say("Hello.")
+
+
+def sealed(service: Service) -> list[Episode]:
+    """Every episode in the store, once all sessions are ended."""
+    service.keeper.tidy(now=time.time() + service.options.idle + 1)
+    return list(service.store.select("served/"))

@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from trivium.serve import models
+from trivium.serve import data, episodes, models
 from trivium.serve.errors import ApiError, body_of, headers_of
 from trivium.serve.manners import Manners
 from trivium.serve.service import Service, service_of
@@ -19,7 +19,8 @@ def application(service: Service) -> FastAPI:
     """The service behind HTTP."""
     app = FastAPI(title="Trivium", docs_url=None, redoc_url=None, lifespan=service.running)
     app.state.service = service
-    app.include_router(models.router)
+    for routes in (models.router, data.router) + ((episodes.router,) if service.agent else ()):
+        app.include_router(routes)
     app.add_api_route("/healthz", health, include_in_schema=False)
     app.add_api_route("/metrics", metrics, include_in_schema=False)
     app.add_exception_handler(ApiError, _told)

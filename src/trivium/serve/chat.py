@@ -90,7 +90,7 @@ class ChatBody(Body):
         tools = [function(t.function.name, t.function.description, t.function.parameters) for t in self.tools or ()]
         return Ask(
             model=self.model,
-            messages=conversation([_message(message) for message in self.messages]),
+            messages=conversation([message_of(message) for message in self.messages]),
             tools=[] if self.tool_choice == "none" else tools,
             temperature=1.0 if self.temperature is None else self.temperature,
             top_p=self.top_p or 1.0,
@@ -115,7 +115,8 @@ def conversation(messages: list[Message]) -> list[Message]:
     return messages
 
 
-def _message(message: ChatMessage) -> Message:
+def message_of(message: ChatMessage) -> Message:
+    """A message as a template reads it. ApiError for content that is not text."""
     role = "system" if message.role == "developer" else message.role
     found: Message = {"role": role, "content": text_of(message.content, ("text", "refusal"))}
     if message.tool_calls and role == "assistant":

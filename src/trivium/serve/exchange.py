@@ -9,18 +9,15 @@ from typing import Any
 import msgspec
 import zstandard
 from sqlalchemy import (
-    Boolean,
     Column,
     ColumnElement,
     Connection,
     Float,
     Index,
-    Integer,
     LargeBinary,
     MetaData,
     String,
     Table,
-    cast,
     func,
     or_,
     select,
@@ -77,7 +74,7 @@ EXCHANGES = Table(
     Column("after", String, index=True),
     Column("closing", String, index=True),
     Column("ended", Float, nullable=False),
-    Column("sealed", Boolean, nullable=False, default=False),
+    Column("episode", String),  # whose part it is by now; NULL while its session goes on, empty where it may be part of none
     Column("data", LargeBinary, nullable=False),
     Index("exchanges_of_a_session", "account", "session"),
     sqlite_autoincrement=True,
@@ -133,7 +130,8 @@ class Exchanges:
         """Account and session of those without an exchange since the time `before`, and with one that is no part of an episode
         yet; or with `sealed` of those whose exchanges all are."""
         table = EXCHANGES.c
-        some = func.min(cast(table.sealed, Integer)) == int(sealed)
+        new = func.count() - func.count(table.episode)
+        some = new == 0 if sealed else new > 0
         query = select(table.account, table.session).group_by(table.account, table.session)
         with self.store.reading() as connection:
             return [
@@ -146,7 +144,7 @@ def session_of(connection: Connection, account: str, session: str, sealed: bool 
     """`Exchanges.session`, inside a transaction; those alone that are `sealed`, or are not."""
     table = EXCHANGES.c
     query = select(table.data).where(table.account == account, table.session == session)
-    query = query if sealed is None else query.where(table.sealed == sealed)
+    query = query if sealed is None else query.where(table.episode.is_not(None) if sealed else table.episode.is_(None))
     return [_decoded(data) for data in connection.execute(query.order_by(table.seq)).scalars()]
 
 
@@ -160,7 +158,7 @@ def row_of(exchange: Exchange) -> Row:
     """An exchange as the table keeps it."""
     data = zstandard.ZstdCompressor(level=1, write_checksum=True).compress(msgspec.msgpack.encode(exchange))
     names = ("id", "account", "session", "after", "closing", "ended")
-    return {name: getattr(exchange, name) for name in names} | {"data": data, "sealed": False}
+    return {name: getattr(exchange, name) for name in names} | {"data": data}
 
 
 def _decoded(data: bytes) -> Exchange:

@@ -17,26 +17,28 @@ class Gate:
 
     def __init__(self, concurrent: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._concurrent, self._clock = concurrent, clock
-        self._inside: Counter[str] = Counter()
+        self._inside: Counter[tuple[str, str]] = Counter()
         self._left: dict[str, tuple[float, float]] = {}  # of each key: requests that it may still make, and as of when
-
-    @property
-    def inside(self) -> int:
-        return self._inside.total()
 
     @contextmanager
     def admit(self, key: Key) -> Generator[None]:
         """The time of one request. ApiError (429) where a limit is reached."""
-        if self.inside >= self._concurrent:
-            raise busy(f"{self._concurrent} requests are under way, and there is room for no more", 1)
-        if key.concurrent and self._inside[key.name] >= key.concurrent:
-            raise busy(f"key {key.name} has {key.concurrent} requests under way, as many as it may", 1)
-        self._spend(key)
-        self._inside[key.name] += 1
+        with self.hold(key, "requests"):
+            self._spend(key)
+            yield
+
+    @contextmanager
+    def hold(self, key: Key, what: str) -> Generator[None]:
+        """The time of one of the `what` that go on by themselves. ApiError (429) where a limit is reached."""
+        if sum(count for (kind, _), count in self._inside.items() if kind == what) >= self._concurrent:
+            raise busy(f"{self._concurrent} {what} are under way, and there is room for no more", 1)
+        if key.concurrent and self._inside[what, key.name] >= key.concurrent:
+            raise busy(f"key {key.name} has {key.concurrent} {what} under way, as many as it may", 1)
+        self._inside[what, key.name] += 1
         try:
             yield
         finally:
-            self._inside[key.name] -= 1
+            self._inside[what, key.name] -= 1
 
     def _spend(self, key: Key) -> None:
         """Take one of a minute's requests, which come back one by one."""

@@ -9,12 +9,14 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from trivium.serve import chat
+from trivium.serve import chat, messages, responses
 from trivium.serve.ask import Answer, Ask
 from trivium.serve.chat import ChatBody
 from trivium.serve.errors import ApiError, body_of
+from trivium.serve.messages import CountBody, MessageBody
+from trivium.serve.responses import ResponseBody
 from trivium.serve.service import caller_of, connected, service_of, session_header
-from trivium.serve.speaking import Part, Speaking, begin
+from trivium.serve.speaking import Part, Speaking, begin, rendered
 
 router = APIRouter()
 
@@ -27,6 +29,56 @@ async def chat_completions(body: ChatBody, request: Request) -> Response:
     if body.stream:
         return _streamed(request, speaking, chat.stream(speaking.parts(), speaking.id, body, renderer))
     return _whole(speaking, chat.whole(await _answer(request, speaking), body, renderer))
+
+
+@router.post("/v1/responses")
+async def create_response(body: ResponseBody, request: Request) -> Response:
+    """OpenAI's responses."""
+    speaking = await _asked(request, body.ask(session_header(request)), body.user or "")
+    if body.stream:
+        return _streamed(request, speaking, responses.stream(speaking.parts(), speaking, body))
+    return _whole(speaking, responses.whole(await _answer(request, speaking), body))
+
+
+@router.post("/v1/messages")
+async def create_message(body: MessageBody, request: Request) -> Response:
+    """Anthropic's messages."""
+    speaking = await _asked(request, body.ask(session_header(request)), body.user)
+    if body.stream:
+        return _streamed(request, speaking, messages.stream(speaking.parts(), speaking, body.model))
+    return _whole(speaking, messages.whole(await _answer(request, speaking)))
+
+
+@router.post("/v1/messages/count_tokens")
+async def count_tokens(body: CountBody, request: Request) -> dict[str, int]:
+    """How many tokens a conversation has, before it is sent."""
+    ask = body.ask()
+    return {"input_tokens": len(rendered(service_of(request).model(ask.model), ask))}
+
+
+@router.get("/v1/models")
+async def list_models(request: Request) -> dict[str, Any]:
+    """The models that can be asked, for OpenAI's clients and for Anthropic's."""
+    names = list(service_of(request).models)
+    return {
+        "object": "list",
+        "data": [_model(name) for name in names],
+        "has_more": False,
+        "first_id": names[0],
+        "last_id": names[-1],
+    }
+
+
+@router.get("/v1/models/{name}")
+async def read_model(name: str, request: Request) -> dict[str, Any]:
+    """One of them."""
+    service_of(request).model(name)
+    return _model(name)
+
+
+def _model(name: str) -> dict[str, Any]:
+    openai = {"id": name, "object": "model", "created": 0, "owned_by": "trivium"}
+    return openai | {"type": "model", "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
 
 
 async def _asked(request: Request, ask: Ask, user: str) -> Speaking:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
+from collections.abc import Callable
 
 from trivium.errors import TriviumError
-from trivium.serve.errors import away
+from trivium.serve.errors import ApiError, away
 from trivium.serve.exchange import Exchange, Exchanges, Row, row_of
 from trivium.serve.metrics import Metrics
 
 PATIENCE = 5.0
 """Seconds that a database may be away, or a disk full, before those who wait are told."""
 _PAUSE = 0.1
+
+logger = logging.getLogger("trivium.serve")
 
 
 class Recorder:
@@ -46,23 +50,29 @@ class Recorder:
     async def _drive(self) -> None:
         while self._waiting:
             batch, self._waiting = self._waiting, []
-            error = await self._written([row for row, _ in batch])
-            for _, written in batch:
-                if written.done():
-                    continue
-                written.set_exception(away(f"the store cannot be written: {error}")) if error else written.set_result(None)
-
-    async def _written(self, rows: list[Row]) -> TriviumError | None:
-        """What kept them from being written, after some time of trying."""
-        deadline = time.monotonic() + self._patience
-        while True:
+            rows, error = [row for row, _ in batch], None
             try:
-                return await asyncio.to_thread(self._exchanges.write, rows)
-            except TriviumError as error:
-                self._metrics.unwritten.inc()
-                if time.monotonic() > deadline:
-                    return error
-            await asyncio.sleep(_PAUSE)
+                await patiently(lambda rows=rows: self._exchanges.write(rows), self._patience)
+            except ApiError as failure:
+                self._metrics.unwritten.inc(len(rows))
+                error = failure
+            for _, written in batch:
+                if not written.done():
+                    written.set_exception(error) if error else written.set_result(None)
+
+
+async def patiently(work: Callable[[], None], patience: float = PATIENCE) -> None:
+    """Do `work`, which writes into a store, in a thread of its own; again where the store is away for a moment. ApiError (503)
+    where it stays away."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            return await asyncio.to_thread(work)
+        except Exception as error:  # a bug too: those who wait are to be told
+            if time.monotonic() > deadline or not isinstance(error, TriviumError):
+                logger.exception("nothing can be written")
+                raise away(f"the store cannot be written: {error}") from error
+        await asyncio.sleep(_PAUSE)
 
 
 def _heard(written: asyncio.Future[None]) -> None:

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
+import time
+from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import Request
 
-from trivium.policy import Policy
+from trivium.harness import Harness
+from trivium.policy import Policy, Renderer
+from trivium.serve.agent import Agent
 from trivium.serve.errors import ApiError, invalid, missing
 from trivium.serve.exchange import Exchanges
+from trivium.serve.following import follow
+from trivium.serve.keeping import Keeper
 from trivium.serve.keys import Caller, Keyring
 from trivium.serve.limits import Gate
 from trivium.serve.metrics import Metrics
 from trivium.serve.options import Options
 from trivium.serve.recorder import Recorder
+from trivium.serve.redact import Rules
 from trivium.serve.sessions import Sessions
 from trivium.serve.speaking import Desk
-from trivium.trace import Store
+from trivium.trace import Sampling, Store
 
 logger = logging.getLogger("trivium.serve")
 
@@ -28,14 +34,28 @@ logger = logging.getLogger("trivium.serve")
 class Service:
     """What the routes stand on. `models` are who can be asked, by the names that requests give them."""
 
-    def __init__(self, models: Mapping[str, Policy], options: Options) -> None:
+    def __init__(self, models: Mapping[str, Policy], options: Options, harness: Harness | None = None) -> None:
+        """With a `harness` the first of `models` is an agent that lives in it."""
         self.models, self.options, self.metrics = models, options, Metrics()
         self.keyring, self.gate = Keyring.load(options.keys), Gate(options.concurrent)
         self.store = Store(options.store)
         self.exchanges = Exchanges(self.store)
+        self.keeper = Keeper(
+            self.exchanges, Rules.load(options.redact), self._renderer, options.idle, options.seconds, options.retention
+        )
         self.recorder = Recorder(self.exchanges, self.metrics)
         sessions = Sessions(self.exchanges, 2 * options.idle)
         self.desk = Desk(sessions, self.recorder, self.metrics, options.seconds, options.reply)
+        self.agent = self._agent(harness) if harness else None
+
+    def _agent(self, harness: Harness) -> Agent:
+        policy = next(iter(self.models.values()))
+        sampling = Sampling(temperature=0.0, max_tokens=harness.window.reply)
+        return Agent(harness, policy, sampling, self.keeper.keep, self.options.seconds)
+
+    def _renderer(self, policy: str) -> Renderer:
+        """The renderer of the policy of this name."""
+        return next(each.renderer for each in self.models.values() if each.name == policy)
 
     def model(self, name: str) -> Policy:
         """Raises ApiError for one that is not served."""
@@ -46,11 +66,32 @@ class Service:
     @asynccontextmanager
     async def running(self, _: Any = None) -> AsyncGenerator[None]:
         """The time in which it serves; at its end all that was said is in the store."""
+        works = [asyncio.create_task(self._tidy()), *map(asyncio.create_task, self._following())]
         try:
             yield
         finally:
+            for work in works:
+                work.cancel()
+            await asyncio.gather(*works, return_exceptions=True)
+            if self.agent:
+                await self.agent.close()
             await self.recorder.close()
             self.store.close()
+
+    def _following(self) -> list[Coroutine[Any, Any, None]]:
+        models = self.models.values() if self.options.follow else ()
+        return [follow(self.options.follow, policy, self.metrics) for policy in models if hasattr(policy, "load")]
+
+    async def _tidy(self) -> None:
+        """Do what is due, again and again; a store that is away is no end."""
+        while True:
+            await asyncio.sleep(min(60.0, self.options.idle / 4))
+            try:
+                self.metrics.episodes.inc(await asyncio.to_thread(self.keeper.tidy))
+            except Exception:
+                logger.exception("tidying failed")
+            if self.agent:
+                self.agent.drop(time.time() - self.options.idle)
 
 
 def service_of(request: Request) -> Service:

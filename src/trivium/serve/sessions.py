@@ -24,6 +24,7 @@ from trivium.policy.message import Message
 from trivium.serve.ask import Ask
 from trivium.serve.errors import invalid, missing
 from trivium.serve.exchange import Exchange, Exchanges
+from trivium.serve.keys import Caller
 
 _KEPT = 4_000_000
 """Tokens of contexts that are kept in memory; others are read from the store again."""
@@ -96,6 +97,12 @@ class Sessions:
             self._size += len(prompt)
         while self._size > _KEPT and len(self._recent) > 1:
             self._size -= len(self._recent.popitem(last=False)[1].prompt)
+
+    def forget(self, caller: Caller) -> None:
+        """Let what a caller said go from memory."""
+        mine = (f"{caller.account}\n",) if caller.user else (f"{caller.account}\n", f"{caller.account}/")
+        for place in [place for place in self._recent if place.startswith(mine)]:
+            self._size -= len(self._recent.pop(place).prompt)
 
     async def _resume(self, ask: Ask, account: str, renderer: Renderer) -> Opening:
         """A request that names the exchange that it goes on from, and shows what is new alone."""

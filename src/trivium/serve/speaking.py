@@ -46,6 +46,7 @@ class Speaking:
         self._desk, self._policy, self._ask, self._caller = desk, policy, ask, caller
         self._opening, self._sampling = opening, sampling
         self.id, self.session, self._began = uuid.uuid4().hex, opening.session, time.time()
+        self.read, self.known = len(opening.tokens), opening.known
         self._hearing = Hearing(policy.renderer, ask.stop)
         self._heard = Reply()
         self._parts: asyncio.Queue[Part | ApiError] = asyncio.Queue()
@@ -104,11 +105,10 @@ class Speaking:
         exchange = self._exchange(said.message, said.finish)
         await self._desk.recorder.write(exchange)
         self._desk.sessions.remember(exchange, self._opening.tokens)
-        read, known = len(self._opening.tokens), self._opening.known
-        self._desk.metrics.tokens.labels(self._policy.name, "read").inc(read)
+        self._desk.metrics.tokens.labels(self._policy.name, "read").inc(self.read)
         self._desk.metrics.tokens.labels(self._policy.name, "said").inc(len(exchange.tokens))
         return Answer(
-            self.id, self.session, self._ask.model, said.message, said.finish, read, known, exchange.tokens,
+            self.id, self.session, self._ask.model, said.message, said.finish, self.read, self.known, exchange.tokens,
             exchange.logprobs, int(self._began),
         )  # fmt: skip
 
@@ -138,6 +138,8 @@ async def begin(desk: Desk, policy: Policy, ask: Ask, caller: Caller) -> Speakin
     try:
         opening = await desk.sessions.open(ask, caller.account, policy.renderer)
         sampling = Sampling(ask.temperature, ask.top_p, ask.top_k, ask.reply or _room(policy, len(opening.tokens), desk.reply))
+    except RecursionError:
+        raise invalid("the conversation or a tool is nested too deeply") from None
     except (InputError, Unsupported) as error:
         raise invalid(str(error)) from error
     context = getattr(policy, "context", None)
@@ -146,6 +148,16 @@ async def begin(desk: Desk, policy: Policy, ask: Ask, caller: Caller) -> Speakin
             f"{len(opening.tokens)} tokens and a reply of {sampling.max_tokens} do not fit the context of {context} tokens"
         )
     return Speaking(desk, policy, ask, caller, opening, sampling)
+
+
+def rendered(policy: Policy, ask: Ask) -> list[int]:
+    """The prompt of a conversation that begins here. Raises ApiError for what cannot be rendered."""
+    try:
+        return policy.renderer.opening(ask.messages, ask.tools)
+    except RecursionError:
+        raise invalid("the conversation or a tool is nested too deeply") from None
+    except InputError as error:
+        raise invalid(str(error)) from error
 
 
 def _room(policy: Policy, prompt: int, most: int) -> int:
