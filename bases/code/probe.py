@@ -93,7 +93,7 @@ def main() -> None:
     p.add_argument("--count", type=int, default=100)
     args = p.parse_args()
     torch.set_num_threads(1)
-    net = AutoModelForCausalLM.from_pretrained(args.folder, dtype=torch.float32, attn_implementation="nano_plain")
+    net = AutoModelForCausalLM.from_pretrained(args.folder, dtype=torch.float32)
     print(json.dumps(scores(net, Tokenizer.from_file(str(Path(args.folder) / "tokenizer.json")), args.count), indent=1))
 
 

@@ -30,8 +30,8 @@ MICROS = 2
 LOSSES = {"loss": 1.0, "marks": 0.3, "look": 0.4, "decide": 0.5}
 """What `losses` returns, with weights."""
 EARLY = {"drill": 0.1, "code": 0.05, "0": 0.6, "1": 0.25}
-MIDDLE = {"drill": 0.08, "code": 0.05, "0": 0.4, "1": 0.3, "2": 0.14, "3": 0.03}
-LATE = {"drill": 0.06, "code": 0.05, "0": 0.28, "1": 0.29, "2": 0.16, "3": 0.08, "4": 0.05, "5": 0.03}
+MIDDLE = {"drill": 0.08, "code": 0.04, "0": 0.42, "1": 0.32, "2": 0.12, "3": 0.03, "4": 0.01}
+LATE = {"drill": 0.06, "code": 0.04, "0": 0.3, "1": 0.3, "2": 0.16, "3": 0.07, "4": 0.05, "5": 0.02}
 """Shares of examples by task; a digit is a grade of generated projects."""
 
 
@@ -39,7 +39,7 @@ def mixture(progress: float) -> dict[str, float]:
     """Task -> relative share of examples, at `progress` in [0, 1); the first 2% mostly drill."""
     if progress < 0.02:
         return EARLY | {"drill": 4.0}
-    return EARLY if progress < 0.12 else MIDDLE if progress < 0.3 else LATE
+    return EARLY if progress < 0.12 else MIDDLE if progress < 0.55 else LATE
 
 
 def micro_batches(tok: Tokenizer, seed: int, step: int, code: Iterator[data.Example], progress: float) -> list:
@@ -209,7 +209,7 @@ def run(args: argparse.Namespace) -> None:
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__)
     p.add_argument("--out", required=True, help="folder for the state, the curve and the exported model")
-    p.add_argument("--steps", type=int, default=4000)
+    p.add_argument("--steps", type=int, default=3000)
     p.add_argument("--every", type=int, default=200, help="steps between probes and checkpoints")
     p.add_argument("--probe", type=int, default=24, help="held-out tasks of a grade at each report")
     p.add_argument("--seed", type=int, default=0)
