@@ -101,6 +101,10 @@ class Recipe:
     lessons"""
     teacher_tokens: int = 5_000_000
     """the most tokens that a teacher behind an endpoint may use"""
+    warmup_from: str = ""
+    """a finished run, whose successful episodes are the lessons of the warm-up, in place of the agent's own"""
+    warmup_above: float = 1.0
+    """the least reward of such an episode"""
     sft_steps: int = 40
     """steps of the warm-up, of 32 episodes each where the agent says nothing else; 0: none, for an agent without lessons or a
     --model that is warm already, as the model-sft of a run"""
@@ -149,8 +153,9 @@ class Recipe:
         """A folder is kept by its whole path, so that a run can be opened from anywhere."""
         object.__setattr__(self, "out", self.out or f"runs/{type(self).__name__.lower()}")
         object.__setattr__(self, "substeps", self.substeps or (1 if self.max_lag else 2))
-        if Path(self.model).is_dir():
-            object.__setattr__(self, "model", os.path.abspath(self.model))
+        for name in ("model", "warmup_from"):
+            if Path(folder := getattr(self, name)).is_dir() and folder:
+                object.__setattr__(self, name, os.path.abspath(folder))
 
     # --- what an agent says
 
@@ -299,6 +304,9 @@ class Recipe:
             ("teacher-tokens", self.teacher_tokens != cls.teacher_tokens and not self.teacher, "it is for a --teacher"),
             ("sft-lr", self.sft_lr != cls.sft_lr and not self.sft_steps, "--sft-steps 0 has no warm-up"),
             ("teacher", bool(self.teacher) and not self.sft_steps, "--sft-steps 0 has no warm-up"),
+            ("teacher", bool(self.teacher and self.warmup_from), "the lessons are those of --warmup-from"),
+            ("warmup-from", bool(self.warmup_from) and not self.sft_steps, "--sft-steps 0 has no warm-up"),
+            ("warmup-above", self.warmup_above != cls.warmup_above and not self.warmup_from, "it is for --warmup-from"),
         ]
 
     # --- what a run's folder keeps of it

@@ -42,6 +42,8 @@ class Lessons:
         selected = self.parts.recipe.select(episodes, scores)
         if self.rank.first:
             write_json(self.book, {"episodes": len(episodes), "passed": len(selected)})
+            if self.parts.harvest:
+                write_json(self.book.with_name("warmup-from.json"), self.parts.harvest.provenance())
         return selected
 
     async def _log(self) -> list[Lesson]:

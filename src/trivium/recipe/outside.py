@@ -12,7 +12,7 @@ from trivium.errors import InputError, PolicyError
 from trivium.harness import Harness
 from trivium.policy import Endpoint, Policy, Price, View
 from trivium.recipe.base import Recipe
-from trivium.trace import Episode, Sampling, Segment
+from trivium.trace import Episode, Sampling
 
 PROBE = 1024
 """Tokens of the longest reply to a first request: some models think before they call a tool."""
@@ -108,15 +108,11 @@ def bill(policy: Policy, episodes: Sequence[Episode]) -> str:
     """One line: the tokens that `policy` used, and what they cost where it has a price."""
     if not isinstance(policy, Endpoint):
         segments = [segment for episode in episodes for thread in episode.threads for segment in thread.segments]
-        sampled, new = sum(map(_sampled, segments)), sum(len(each.tokens) - each.carried for each in segments)
+        sampled = sum(span.stop - span.start for each in segments for span in each.sampled())
+        new = sum(len(each.tokens) - each.carried for each in segments)
         return f"tokens: {new - sampled:,} read, {sampled:,} sampled"
     line = f"tokens: {policy.spent:,} of at most {policy.max_spend:,} ({policy.replied:,} in replies)"
     if not policy.price.prompt and not policy.price.reply:
         return line
     most = f" of at most {policy.max_cost:g}" if policy.max_cost < math.inf else ""
     return f"{line}, cost: {policy.cost:.4g}{most}"
-
-
-def _sampled(segment: Segment) -> int:
-    """Its sampled tokens, without those that it took over from the segment before."""
-    return sum(each.stop - each.start for each in segment.spans if each.kind == "sampled" and each.start >= segment.carried)

@@ -18,6 +18,7 @@ from trivium.loops.source import step_tasks
 from trivium.nn import Network, lora
 from trivium.policy import Endpoint, Policy, Renderer, View
 from trivium.recipe.base import Recipe
+from trivium.recipe.harvest import Harvest
 from trivium.trace import Episode, Sampling, Task
 
 
@@ -63,7 +64,8 @@ class Parts:
             for each in (*self.train_tasks, *self.heldout_tasks)
         ]
         digest = blake3(msgspec.msgpack.encode(tasks)).hexdigest()
-        return {"weights": network.digest(), "questions": digest, **self.recipe.data()}
+        lessons = {"lessons": self.harvest.digest()} if self.harvest else {}
+        return {"weights": network.digest(), "questions": digest, **lessons, **self.recipe.data()}
 
     # --- who speaks
 
@@ -141,8 +143,13 @@ class Parts:
         return list(self._lessons) if isinstance(self._lessons, Sequence) else []
 
     @cached_property
+    def harvest(self) -> Harvest | None:
+        """What another run did well, where the recipe warms up on that."""
+        return Harvest(self.recipe) if self.recipe.warmup_from else None
+
+    @cached_property
     def _lessons(self) -> Policy | Sequence[Episode] | None:
-        return self.recipe.lessons()
+        return self.harvest.lessons if self.harvest else self.recipe.lessons()
 
     @property
     def taught(self) -> bool:
