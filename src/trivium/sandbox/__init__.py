@@ -1,0 +1,10 @@
+"""Where actions land: sandboxes behind one seam. See docs/sandbox.md."""
+
+from trivium.sandbox.base import WORK, Capabilities, Command, Limits, Provider, Result, Sandbox, SandboxError, inside
+from trivium.sandbox.fake import Fake
+from trivium.sandbox.local_unsafe import LocalUnsafe
+
+__all__ = [
+    "Capabilities", "Command", "Fake", "Limits", "LocalUnsafe", "Provider", "Result", "Sandbox", "SandboxError", "WORK",
+    "inside",
+]  # fmt: skip

@@ -1,0 +1,168 @@
+"""What every backend promises, on each that this machine has."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from trivium.errors import InputError, PlaceError
+from trivium.sandbox import Limits, SandboxError
+
+
+def test_a_command_has_its_status_and_both_streams(within):
+    async def body(provider, box):
+        result = await box.exec("cat readme.txt; echo wrong >&2; exit 3")
+        assert (result.code, result.stdout, result.stderr) == (3, b"hello\n", b"wrong\n")
+        assert not result.timed_out and not result.cut and result.seconds > 0
+        assert (await box.exec(["printf", "%s", "a b"])).stdout == b"a b"
+        assert (await box.exec("echo $X", env={"X": "told"})).output == "told\n"
+
+    within(body)
+
+
+def test_python_runs_and_imports_the_project(within):
+    async def body(provider, box):
+        result = await box.exec(["python3", "-c", "from pkg.maths import add; print(add(2, 3))"])
+        assert result.output == "5\n", result
+
+    within(body)
+
+
+def test_what_is_written_is_read_and_listed(within):
+    async def body(provider, box):
+        await box.write({"new/deep/a.bin": bytes(range(256)), "readme.txt": b"changed"})
+        assert await box.read("new/deep/a.bin") == bytes(range(256))
+        assert (await box.exec("cat readme.txt")).stdout == b"changed"
+        assert await box.files() == {"new/deep/a.bin": 256, "pkg/maths.py": 32, "readme.txt": 7}
+        assert await box.read("/work/readme.txt") == b"changed"
+
+    within(body)
+
+
+@pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a\0b", "."])
+def test_a_path_that_leads_out_is_refused(within, path):
+    async def body(provider, box):
+        for verb in (box.read(path), box.write({path: b"x"})):
+            with pytest.raises(SandboxError, match="is no path inside of the sandbox"):
+                await verb
+
+    within(body)
+
+
+def test_what_cannot_be_read_is_said_and_never_hangs(within):
+    async def body(provider, box):
+        await box.exec("mkfifo pipe; mkdir folder; head -c 3000 /dev/zero > big")
+        for path, why in (("none", "there is no file none"), ("pipe", "no regular file"), ("folder", "no regular file")):
+            with pytest.raises(SandboxError, match=why):
+                await box.read(path)
+        with pytest.raises(SandboxError, match="big has 3,000 bytes, more than 2,000"):
+            await box.read("big", most=2000)
+
+    within(body)
+
+
+def test_names_of_odd_bytes_are_listed_and_read(within):
+    async def body(provider, box):
+        name = b"odd \xff\n'name"
+        await box.exec(["python3", "-c", f"open({name!r}, 'wb').write(b'odd')"])
+        (path,) = [path for path in await box.files() if os.fsencode(path) == name]
+        assert await box.read(path) == b"odd"
+
+    within(body)
+
+
+def test_a_command_that_never_ends_is_ended(within):
+    async def body(provider, box):
+        result = await box.exec("echo begun; sleep 1000", seconds=0.5)
+        assert result.timed_out and result.code != 0 and result.stdout == b"begun\n"
+        assert (await box.exec("echo still")).stdout == b"still\n"
+
+    within(body)
+
+
+def test_output_without_end_is_cut_in_the_middle(within):
+    async def body(provider, box):
+        result = await box.exec("seq 1 100000; echo last", seconds=60)
+        assert result.cut and len(result.stdout) < 70_000
+        assert result.stdout.startswith(b"1\n2\n") and result.stdout.endswith(b"last\n") and b"bytes left out]" in result.stdout
+
+    within(body)
+
+
+def test_what_a_command_leaves_running_ends_with_it(within):
+    async def body(provider, box):
+        await box.exec("(sleep 1; echo late > late.txt) > /dev/null 2>&1 & echo left")
+        await box.exec("sleep 1.5")
+        assert "late.txt" not in await box.files()
+
+    within(body)
+
+
+def test_a_fork_has_the_snapshots_files_and_changes_nobody_elses(within):
+    async def body(provider, box):
+        await box.write({"a.txt": b"1"})
+        point = await box.snapshot()
+        await box.write({"a.txt": b"2"})
+        one, two = await provider.create(point, n=2)
+        await one.exec("echo 3 > a.txt; rm readme.txt")
+        assert await two.read("a.txt") == b"1" and await two.read("readme.txt") == b"hello\n"
+        assert await box.read("a.txt") == b"2" and await one.read("a.txt") == b"3\n"
+        await box.close()
+        (later,) = await provider.create(point)
+        assert await later.read("a.txt") == b"1", "a snapshot outlives its sandbox"
+        await provider.forget(point)
+        with pytest.raises(InputError, match="neither an image's folder nor a snapshot"):
+            await provider.create(point)
+
+    within(body)
+
+
+def test_a_snapshot_of_a_snapshot_of_a_snapshot(within):
+    async def body(provider, box):
+        for number in range(5):
+            await box.write({f"{number}.txt": str(number).encode()})
+            (box,) = await provider.create(await box.snapshot())
+        assert (await box.exec("cat ?.txt")).stdout == b"01234"
+
+    within(body)
+
+
+def test_a_closed_sandbox_says_so_and_closes_twice(within):
+    async def body(provider, box):
+        await box.close()
+        await box.close()
+        with pytest.raises(PlaceError):
+            await box.exec("true")
+
+    within(body)
+
+
+def test_no_image_is_one_clear_error(within):
+    async def body(provider, box):
+        with pytest.raises(InputError, match="/nowhere is neither an image's folder nor a snapshot"):
+            await provider.create("/nowhere")
+        with pytest.raises(InputError, match="memory=0"):
+            Limits(memory=0)
+
+    within(body)
+
+
+def test_the_image_is_never_changed(within, image):
+    async def body(provider, box):
+        await box.exec("echo gone > readme.txt; rm -r pkg; touch more")
+
+    within(body)
+    assert (image / "readme.txt").read_text() == "hello\n" and (image / "pkg" / "maths.py").exists()
+    assert not (image / "more").exists()
+
+
+def test_capabilities_say_what_holds_and_what_does_not(within):
+    async def body(provider, box):
+        capabilities = provider.capabilities()
+        assert capabilities.name and capabilities.isolation
+        missing = " ".join(capabilities.missing)
+        for limit in Limits.__slots__:
+            assert limit in capabilities.enforced or limit in missing, f"nothing is said of {limit}"
+
+    within(body)
