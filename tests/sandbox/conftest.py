@@ -9,10 +9,14 @@ from typing import TypeVar
 
 import pytest
 
-from trivium.sandbox import LocalUnsafe, Provider, Sandbox
+from trivium.errors import Unsupported
+from trivium.sandbox import LocalUnsafe, Ns, Provider, Sandbox
 
 T = TypeVar("T")
-BACKENDS: dict[str, Callable[[], Provider]] = {"local-unsafe": lambda: LocalUnsafe(i_know_that_nothing_is_isolated=True)}
+BACKENDS: dict[str, Callable[[], Provider]] = {
+    "local-unsafe": lambda: LocalUnsafe(i_know_that_nothing_is_isolated=True),
+    "ns": Ns,
+}
 """Those that really run commands."""
 
 
@@ -37,7 +41,10 @@ def within(backend, image) -> Iterator[Callable[[Callable[[Provider, Sandbox], A
 
     def run(body: Callable[[Provider, Sandbox], Awaitable[T]]) -> T:
         async def whole() -> T:
-            provider = BACKENDS[backend]()
+            try:
+                provider = BACKENDS[backend]()
+            except Unsupported as error:
+                pytest.skip(str(error))
             try:
                 (box,) = await provider.create(str(image))
                 return await body(provider, box)

@@ -3,8 +3,9 @@
 from trivium.sandbox.base import WORK, Capabilities, Command, Limits, Provider, Result, Sandbox, SandboxError, inside
 from trivium.sandbox.fake import Fake
 from trivium.sandbox.local_unsafe import LocalUnsafe
+from trivium.sandbox.ns import Ns
 
 __all__ = [
-    "Capabilities", "Command", "Fake", "Limits", "LocalUnsafe", "Provider", "Result", "Sandbox", "SandboxError", "WORK",
+    "Capabilities", "Command", "Fake", "Limits", "LocalUnsafe", "Ns", "Provider", "Result", "Sandbox", "SandboxError", "WORK",
     "inside",
 ]  # fmt: skip
