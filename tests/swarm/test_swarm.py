@@ -14,9 +14,8 @@ from trivium.harness import Harness
 from trivium.policy import Scripted
 from trivium.policy.scripted import call, say
 from trivium.reward import Parl, annealed, score, table_scores
-from trivium.reward.tables import resolved
+from trivium.reward.tables import by_rows, resolved
 from trivium.tasks.proof import mentions
-from trivium.tasks.tables import question
 from trivium.trace import Episode, Task
 
 SWARM = Swarm(out="unused", warmup=2, groups=2, eval_tasks=48, steps=4)
@@ -25,10 +24,10 @@ TASKS = SWARM.tasks("heldout")
 
 def knowing(recipe: Swarm, tasks: list[Task]) -> Harness:
     """The recipe's harness, its sub-agents a script that finds what it is asked, so that no model speaks."""
-    cells = {question(task, link): link for task in tasks for link in task.truth["links"]}
+    cells = {link["question"]: link for task in tasks for link in task.truth["links"]}
 
     def find(view):
-        asked = next(message["content"] for message in view.messages if message["role"] == "user")
+        asked = next(message["content"] for message in view.messages if message["role"] == "user").partition(". ")[2]
         shown = "".join(str(message["content"]) for message in view.messages if message["role"] == "tool")
         if not shown:
             return call(("search_corpus", {"query": f"{cells[asked]['subject']} {cells[asked]['keyword']}"}))
@@ -63,7 +62,9 @@ def test_tables_are_of_their_world_and_no_prompt_says_how():
     world = {world.name: {document.id: document for document in world.documents} for world in SWARM.worlds}
     for task in TASKS:
         assert not {"parallel", "split", "agent", "same time", "delegate"} & set(task.prompt.lower().split())
-        assert [len(row) for row in task.truth["rows"].values()] == [len(task.truth["columns"])] * len(task.truth["rows"])
+        assert [task.truth["rows"][key][at] for key, at in task.truth["cells"].values()] == [
+            link["object"] for link in task.truth["links"]
+        ]
         for link in task.truth["links"]:
             document: Document = world[task.id.partition("/")[0]][link["doc"]]
             assert mentions(f"{document.title}: {document.text}", link["subject"]) and mentions(document.text, link["object"])
@@ -89,7 +90,7 @@ def test_the_teacher_is_wrong_on_purpose():
 
 def test_a_cell_may_say_the_fact_or_cite_the_passage_that_states_it():
     episodes = attempts(Teacher(Habits.perfect()).script(TASKS), TASKS[:1])
-    cited = resolved(episodes[0].agent, TASKS[0].truth["documents"])
+    cited = by_rows(resolved(episodes[0].agent, TASKS[0].truth["documents"]), TASKS[0].truth["cells"])
     assert "#" in episodes[0].agent.answer and table_scores(cited, TASKS[0].truth["rows"])["success"] == 1
     episodes[0].agent.answer = episodes[0].agent.answer.replace("#1", "#99")
     assert "#99" in resolved(episodes[0].agent, TASKS[0].truth["documents"])
@@ -97,7 +98,7 @@ def test_a_cell_may_say_the_fact_or_cite_the_passage_that_states_it():
 
 def test_what_was_truly_done_is_no_call_that_returned():
     wide = next(task for task in TASKS if task.truth["kind"] == "wide")
-    first, second, *_ = (question(wide, link) for link in wide.truth["links"])
+    first, second, *_ = (f"1. {link['question']}" for link in wide.truth["links"])
     assign = [("assign_task", {"agent": "a", "prompt": prompt}) for prompt in (first, first, second)]
     turns = [call(("create_subagent", {"name": "a", "system_prompt": ""}), *assign), say("")]
     (episode,) = attempts(lambda view: turns[sum(m["role"] == "assistant" for m in view.messages)], [wide])
@@ -109,7 +110,7 @@ def test_what_was_truly_done_is_no_call_that_returned():
 
 def test_a_table_in_fewer_steps_is_worth_more_and_one_that_is_not_there_nothing():
     task = next(task for task in TASKS if task.truth["kind"] == "simple")
-    answer = "\n".join(f"{key} | {' | '.join(cells)}" for key, cells in task.truth["rows"].items())
+    answer = "\n".join(f"{number} | {link['object']}" for number, link in enumerate(task.truth["links"], 1))
     search = call(("search_corpus", {"query": "x"}))
 
     def after(searches: int) -> dict[str, float]:

@@ -9,6 +9,7 @@ The right one is `truth["rows"]`, key -> its other cells, and `truth["match"]`, 
 ("exact" where it says nothing). Keys and exact cells are compared by their words. A cell that says nothing (empty, -, ?) was
 not said, and costs no precision.
 
+Where the cells are numbered, `truth["cells"]` gives the row and column of each, and an answer may be `2 | Varby`, a cell a line.
 A cell may as well cite the passage that states it, by its handle: `truth["documents"]` says which document states what, and a
 handle stands for what its document states.
 """
@@ -19,6 +20,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from typing import Any
 from urllib.parse import urlsplit
 
 from trivium.corpus import document_of
@@ -143,9 +145,22 @@ def resolved(thread: Thread, documents: Mapping[str, str]) -> str:
     return _HANDLE.sub(stated, thread.answer)
 
 
+def by_rows(answer: str, cells: Mapping[str, Sequence[Any]]) -> str:
+    """An answer cell by cell as a table row by row; as it is where `cells` (number -> row and column) has no numbers."""
+    if not cells:
+        return answer
+    rows: dict[str, list[str]] = {}
+    for number, said in read_table(answer).items():
+        key, column = cells.get(number, (f"no cell {number}", 0))
+        row = rows.setdefault(key, [""] * (1 + max((at for name, at in cells.values() if name == key), default=0)))
+        row[column] = said[0] if said else ""
+    return "\n".join(" | ".join([key, *row]) for key, row in rows.items())
+
+
 async def table_score(episode: Episode) -> dict[str, float]:
     """The scores of an episode whose answer is a table; `reward` is item F1, 0 where it did not finish."""
-    truth, answer = episode.task.truth, resolved(episode.agent, episode.task.truth.get("documents", {}))
+    truth = episode.task.truth
+    answer = by_rows(resolved(episode.agent, truth.get("documents", {})), truth.get("cells", {}))
     scores = table_scores(answer, truth["rows"], truth.get("match", ()))
     finished = bool(episode.agent.stop) and episode.agent.stop.reason == "finished"
     scores = scores if finished else dict.fromkeys(scores, 0.0)

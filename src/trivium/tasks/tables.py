@@ -1,16 +1,17 @@
 """Tasks whose answer is a table, over a generated world: wide ones, which ask for much, and simple ones, which ask for one row.
 
-    Fill the table.
-    Rows: Brennix Holt, Zolex Lorbank, Danbex Tolcraft
-    Columns: Who runs ...? In which city does ... have its seat?
+    Fill the table. Answer each cell by its number.
+    1. Who runs Brennix Holt? 2. In which city does Brennix Holt have its seat?
+    3. Who runs Zolex Lorbank? 4. In which city does Zolex Lorbank have its seat?
 
-No prompt says how to go about it; a wide table and a simple one differ in their size alone. `truth` holds
+Each line is a row, and its cells are numbered. No prompt says how to go about it; a wide table and a simple one differ in their
+size alone. `truth` holds
 
     kind     "wide" or "simple"
     rows     the right table: key -> cells, as `reward.tables` reads it
-    columns  the question of each column, `...` for the row's key
+    cells    number -> the key of its row and the number of its column
     documents  document -> what it states of the table, so that a cell may cite it
-    links    one per cell, column by column: subject, relation, keyword, object, doc, and `column`, its number
+    links    one per cell in the order of their numbers: subject, relation, keyword, object, doc, and its `question`
 """
 
 from __future__ import annotations
@@ -24,11 +25,9 @@ from trivium.tasks.relations import BY_KEY, RELATIONS, Relation
 from trivium.tasks.world import Fact, World
 from trivium.trace.episode import Task
 
-WIDE = ((3, 2), (5, 1), (6, 1))
+WIDE = ((3, 2), (2, 3), (5, 1), (6, 1))
 """Rows and columns of the wide tables: five or six cells."""
 SIMPLE = ((1, 1), (1, 2))
-BLANK = "..."
-"""What stands for the row's key in the question of a column."""
 
 
 def table_tasks(world: World, kind: str, count: int, shapes: Sequence[tuple[int, int]], seed: int = 0) -> list[Task]:
@@ -68,25 +67,24 @@ def _task(rng: random.Random, facts: dict[str, dict[str, Fact]], id: str, kind: 
     cells = [[facts[relation.key][key] for relation in chosen] for key in keys]
     if {fact.object for row in cells for fact in row} & set(keys):
         return None
-    asked = [rng.choice(relation.questions).format(x=BLANK) for relation in chosen]
+    asked = [rng.choice(relation.questions) for relation in chosen]
+    links = [_link(fact, form) for row in cells for fact, form in zip(row, asked, strict=True)]
+    lines = [
+        " ".join(f"{n + 1}. {links[n]['question']}" for n in range(row * columns, (row + 1) * columns)) for row in range(rows)
+    ]
     truth = {
         "kind": kind,
         "rows": {key: [fact.object for fact in row] for key, row in zip(keys, cells, strict=True)},
-        "columns": asked,
-        "links": [_link(row[column], column) for column in range(columns) for row in cells],
+        "cells": {str(n + 1): [keys[n // columns], n % columns] for n in range(rows * columns)},
+        "links": links,
         "documents": {fact.doc: fact.object for row in cells for fact in row},
     }
-    return Task(id, f"Fill the table.\nRows: {', '.join(keys)}\nColumns: {' '.join(asked)}", truth)
+    return Task(id, "\n".join(["Fill the table. Answer each cell by its number.", *lines]), truth)
 
 
-def _link(fact: Fact, column: int) -> dict[str, Any]:
+def _link(fact: Fact, form: str) -> dict[str, Any]:
     relation: Relation = BY_KEY[fact.relation]
     return {
         "subject": fact.subject, "relation": fact.relation, "keyword": relation.keyword, "object": fact.object,
-        "doc": fact.doc, "column": column,
+        "doc": fact.doc, "question": form.format(x=fact.subject),
     }  # fmt: skip
-
-
-def question(task: Task, link: dict[str, Any]) -> str:
-    """The question that one cell of the table answers."""
-    return task.truth["columns"][link["column"]].replace(BLANK, link["subject"])

@@ -28,7 +28,7 @@ TRAIN_WORLDS, HELDOUT_WORLDS, WORLD_SIZE = 24, 4, 450
 """As the search agent's: many worlds to learn in, and some of other words to be measured in."""
 CALLS = 12
 """Calls of one turn at most: an agent created, six cells, and some to spare."""
-BRIEF = "Fill the table with the handles of passages. Tools: search_corpus(query)"
+BRIEF = "Answer with the handles of passages. Tools: search_corpus(query)"
 TEAM = ", create_subagent(name, system_prompt), assign_task(agent, prompt)"
 """The system prompt of a nano model, which learns the tools' use from its warm-up. It does not say when to use which."""
 MEMBER = "Find the documents."

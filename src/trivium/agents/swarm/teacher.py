@@ -16,7 +16,6 @@ from trivium.policy.base import View
 from trivium.policy.message import Message
 from trivium.policy.scripted import call, say
 from trivium.tasks.proof import mentions
-from trivium.tasks.tables import question
 from trivium.tasks.world import query_for
 from trivium.trace.episode import Task
 
@@ -85,16 +84,16 @@ class Teacher:
                 ("create_subagent", {"name": f" {NAME}", "system_prompt": f" {ORDERS}"}), *self._assignments(dice, task)
             )
         if not splits and (link := self._unknown(dice, links, shown)):
-            return call(("search_corpus", {"query": query_for(dict(link))}))
+            return call(("search_corpus", {"query": f" {len(shown) + 1}.{query_for(dict(link))}"}))
         return say(table(task, shown))
 
     def _assignments(self, dice: random.Random, task: Task) -> list[tuple[str, dict[str, str]]]:
-        links = list(task.truth["links"])
+        links = list(enumerate(task.truth["links"], 1))
         if task.truth["kind"] == "wide" and dice.random() < self.habits.forget:
             links = links[: max(1, round(len(links) * dice.choice((1, 2)) / 3))]
         if dice.random() < self.habits.repeat:
             links.append(dice.choice(links))
-        return [("assign_task", {"agent": f" {NAME}", "prompt": f" {question(task, dict(link))}"}) for link in links]
+        return [("assign_task", {"agent": f" {NAME}", "prompt": f" {number}. {link['question']}"}) for number, link in links]
 
     def _unknown(self, dice: random.Random, links: list[Link], shown: list[str]) -> Link | None:
         """The cell to look for next, in order, each once; none where the steps but for the answer are used up."""
@@ -106,8 +105,8 @@ class Teacher:
 def table(task: Task, shown: Iterable[str]) -> str:
     """The table as far as it is known from what was shown: in each cell the handle of the passage that states it."""
     lines = [match for text in shown for match in _LINE.finditer(text)]
-    rows: dict[str, list[str]] = {}
-    for link in task.truth["links"]:
+    cells = []
+    for number, link in enumerate(task.truth["links"], 1):
         stating = (m["handle"] for m in lines if mentions(m["text"], link["subject"]) and mentions(m["text"], link["object"]))
-        rows.setdefault(link["subject"], []).append(next(stating, "?"))
-    return "\n".join(f" {key} | {' | '.join(cells)}" for key, cells in rows.items())
+        cells.append(f" {number} | {next(stating, '?')}")
+    return "\n".join(cells)
