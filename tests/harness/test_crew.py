@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
 from tests.laws.walks import TASK, search, search_corpus
 from trivium.errors import InputError
@@ -12,6 +14,7 @@ from trivium.harness import Crew, Harness, Limits, Subagent, Window
 from trivium.policy import Scripted
 from trivium.policy.scripted import call, say
 from trivium.trace import Episode, critical_steps, episode_stages
+from trivium.viewer.episodes import episode_panel
 
 CHILD = Harness([search_corpus], Window(3000), "Help.", specs=False)
 
@@ -173,3 +176,17 @@ def test_tools_of_a_crew_without_its_place_say_what_is_missing(renderer):
     harness = Harness(crew.tools, Window(3000), specs=False)
     episode = asyncio.run(harness.run(TASK, Scripted([call(create()), say("done")], renderer, "agent")))
     assert "a harness whose place is their Crew" in shown(episode)[0]
+
+
+def test_an_episode_is_drawn_over_its_critical_steps(renderer):
+    crew = Crew(Subagent(Finder(renderer), CHILD))
+    episode = lead(crew, call(create(), assign(prompt="a"), assign(prompt="a b c")), call(search()), say("done"))
+    with Console(width=100, record=True, file=StringIO()) as console:
+        console.print(episode_panel(episode))
+    lines = console.export_text().split("\n")
+    at = next(number for number, line in enumerate(lines) if "7 critical steps, 9 in all" in line)
+    assert [line.strip("│ ") for line in lines[at + 1 : at + 4]] == [
+        "agent 0           ■    ■■",
+        "frozen 0.0.1/0   ■■",
+        "frozen 0.0.2/0   ■■■■",
+    ]

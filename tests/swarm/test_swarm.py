@@ -11,12 +11,15 @@ from trivium.agents.swarm.recipe import Swarm
 from trivium.agents.swarm.teacher import Habits, Teacher
 from trivium.corpus import Document
 from trivium.harness import Harness
+from trivium.loops.run import read_json
+from trivium.nn import Network
 from trivium.policy import Scripted
 from trivium.policy.scripted import call, say
+from trivium.recipe.line import train
 from trivium.reward import Parl, annealed, score, table_scores
 from trivium.reward.tables import by_rows, resolved
 from trivium.tasks.proof import mentions
-from trivium.trace import Episode, Task
+from trivium.trace import Episode, Store, Task, rows
 
 SWARM = Swarm(out="unused", warmup=2, groups=2, eval_tasks=48, steps=4)
 TASKS = SWARM.tasks("heldout")
@@ -147,3 +150,21 @@ def test_the_anneal_ends_where_it_says():
 
 def test_kimis_objective_is_the_default():
     assert SWARM.loss().name == "kimi"
+
+
+@pytest.mark.slow
+def test_a_whole_run_moves_the_orchestrators_weights_and_no_sub_agents(tmp_path):
+    """Law 5 through a real run: both speak in it, each with an engine of its own, and one of them learns."""
+    recipe = Swarm(
+        out=str(tmp_path / "run"), warmup=8, sft_steps=2, steps=1, groups=2, size=2, eval_tasks=2, workers=1, anneal=1.0
+    )
+    frozen = recipe.helper.digest()
+    run = train(recipe)
+    assert Network.load(run.folder / "model").digest() != Network.load(recipe.base()).digest() == frozen
+    assert recipe.helper.digest() == frozen == read_json(run.folder / "inputs.json")["subagents"]
+    store = Store(run.folder / "episodes.db")
+    episodes = [*store.select(prefix="teacher/"), *store.select(prefix="rl/")]
+    spoken = {thread.policy for episode in episodes for thread in episode.threads}
+    assert {"teacher", "helper", "agent"} <= spoken
+    helped = [row for episode in episodes for row in rows(episode, {"teacher", "agent"})]
+    assert {row.thread for row in helped} == {"0"}, "of a sub-agent there is no row to learn from"

@@ -9,7 +9,7 @@ The right one is `truth["rows"]`, key -> its other cells, and `truth["match"]`, 
 ("exact" where it says nothing). Keys and exact cells are compared by their words. A cell that says nothing (empty, -, ?) was
 not said, and costs no precision.
 
-Where the cells are numbered, `truth["cells"]` gives the row and column of each, and an answer may be `2 | Varby`, a cell a line.
+Where cells are numbered, `truth["cells"]` gives the row and column of each, and an answer may be `2 | Varby`, a cell a line.
 A cell may as well cite the passage that states it, by its handle: `truth["documents"]` says which document states what, and a
 handle stands for what its document states.
 """

@@ -17,6 +17,7 @@ from rich.text import Text
 from trivium.errors import InputError
 from trivium.trace import Call, Cut, Episode, Prune, Restart, Task, Thread
 from trivium.viewer import reading
+from trivium.viewer.lanes import lanes
 from trivium.viewer.panels import Labels
 from trivium.viewer.reading import Decode, Turn
 
@@ -47,7 +48,8 @@ def episode_panel(
     never saw, by their ids.
     """
     page = _Page(episode, decode, labels, frozenset(labels.gold(episode.task)), texts or {})
-    parts = [page.question(), *page.thread(episode.agent), *page.fates(), *_scores(scores or {}, labels.maxima)]
+    parts = [page.question(), *page.thread(episode.agent), *_timeline(episode), *page.fates()]
+    parts += _scores(scores or {}, labels.maxima)
     name = title or episode.id
     return Panel(Group(*parts), title=Text(name, "bold"), subtitle=_subtitle(episode), title_align="left")
 
@@ -233,6 +235,22 @@ def _heading(turn: Turn, full: int, window: int | None) -> Text:
     text.append("█" * filled, f"not bold {colour}").append("░" * (BAR - filled), "not bold bright_black")
     text.append(f" {turn.used:,}/{window:,}" if window else f" {turn.used:,} tokens", "not bold")
     return text.append(f" (was {turn.peak:,})", "not bold dim") if turn.peak > turn.used else text
+
+
+def _timeline(episode: Episode) -> Iterator[RenderableType]:
+    """The threads of an episode over its critical steps, a box a step; none where nobody was assigned anything."""
+    if len(episode.threads) == 1:
+        return
+    rows = lanes(episode)
+    yield _rule(f"{rows[0].stop} critical steps, {sum(lane.size for lane in rows)} in all")
+    grid = Table.grid(padding=(0, 2))
+    for lane in rows:
+        boxes = [" "] * lane.stop
+        for bar in lane.bars:
+            boxes[bar.start : bar.start + bar.size] = "■" * bar.size
+        name = Text(f"{'  ' * lane.depth}{clean(lane.policy)} {lane.thread}", DIM)
+        grid.add_row(name, Text("".join(boxes), "bold cyan" if lane.critical else "blue"))
+    yield grid
 
 
 def _subtitle(episode: Episode) -> Text:

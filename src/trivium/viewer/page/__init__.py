@@ -3,10 +3,10 @@
 Nothing here opens a file or a port; whoever has a run or a store (`recipe/view.py`, a server) hands over what it read.
 """
 
+from trivium.viewer.lanes import Bar, Lane, lanes
 from trivium.viewer.page.episode import Sheet, sheet
 from trivium.viewer.page.html import Listing, beside_page, curves, episode_page, list_page
 from trivium.viewer.page.index import Entry, Index, Query
-from trivium.viewer.page.lanes import Bar, Lane, lanes
 
 __all__ = [
     "Bar", "Entry", "Index", "Lane", "Listing", "Query", "Sheet", "beside_page", "curves", "episode_page", "lanes", "list_page",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from trivium.trace import Call, Cut, Episode, Prune, Restart, Segment, Span, Thread
 from trivium.viewer import reading
-from trivium.viewer.page.lanes import Lane, lanes
+from trivium.viewer.lanes import Lane, lanes
 from trivium.viewer.panels import Labels
 from trivium.viewer.reading import Decode
 
