@@ -32,7 +32,6 @@ TOLERANCE = 0.01
 """By how much of the right number a number may be off; the report gives none."""
 _UNSAID = {"", "-", "?"}
 _HANDLE = re.compile(r"#\d+")
-_RULE = re.compile(r"[\s:|-]*-[\s:|-]*")
 _DATES = ("%Y-%m-%d", "%d %B %Y", "%B %d %Y", "%d %b %Y", "%b %d %Y", "%d.%m.%Y", "%m/%d/%Y")
 
 Rows = dict[str, tuple[str, ...]]
@@ -67,7 +66,7 @@ def table_scores(answer: str, rows: Mapping[str, Sequence[str]], match: Sequence
 def read_table(text: str) -> Rows:
     """The rows of a table in words, by their keys; of two with one key the first. A head above a rule of dashes is no row."""
     lines = [line.strip().strip("|") for line in text.splitlines() if "|" in line]
-    rules = [number for number, line in enumerate(lines) if _RULE.fullmatch(line)]
+    rules = [number for number, line in enumerate(lines) if "-" in line and not line.strip(" :|-")]
     body = [line for number, line in enumerate(lines) if number not in rules and number + 1 not in rules]
     rows: Rows = {}
     for line in body:
