@@ -39,6 +39,7 @@ usage: trivium VERB ...
   tasks log QUESTIONS [options]    your documents and a log of questions, made ready for train
   serve RUN [options]              the model of a run behind OpenAI's and Anthropic's APIs; every call becomes a trace
   keys NAME [options]              make an API key for serve
+  sandbox serve [options]          lend sandboxes to other processes and machines
   ask RUN "question" --corpus DOCS the trained search agent on your own documents
   ask --policy URL#MODEL "question" --corpus DOCS
                                    any model in its harness, or one in --model FOLDER
@@ -70,7 +71,7 @@ def _dispatch(words: list[str]) -> None:
     if words[0] == "--version":
         return print(version("trivium"))
     verbs = {"train": _train, "eval": _eval, "ask": _ask, "show": _show, "view": _view, "export": _export, "tasks": _tasks}
-    verbs |= {"serve": _serve, "keys": _keys}
+    verbs |= {"serve": _serve, "keys": _keys, "sandbox": _sandbox}
     if words[0] not in verbs:
         raise InputError(f"there is no verb {words[0]!r}; `trivium --help` lists them")
     verbs[words[0]](words)
@@ -143,6 +144,14 @@ def _serve(words: list[str]) -> None:
     from trivium.recipe.serving import serve
 
     _run(serve, words, 1)
+
+
+def _sandbox(words: list[str]) -> None:
+    from trivium.sandbox.verbs import serve
+
+    if words[1:2] != ["serve"]:
+        raise InputError("`trivium sandbox` lends sandboxes over HTTP: trivium sandbox serve --images FOLDER --backend NAME")
+    _run(serve, words, 2)
 
 
 def _keys(words: list[str]) -> None:

@@ -4,8 +4,9 @@ from trivium.sandbox.base import WORK, Capabilities, Command, Limits, Provider, 
 from trivium.sandbox.fake import Fake
 from trivium.sandbox.local_unsafe import LocalUnsafe
 from trivium.sandbox.ns import Ns
+from trivium.sandbox.remote import Remote
 
 __all__ = [
-    "Capabilities", "Command", "Fake", "Limits", "LocalUnsafe", "Ns", "Provider", "Result", "Sandbox", "SandboxError", "WORK",
-    "inside",
+    "Capabilities", "Command", "Fake", "Limits", "LocalUnsafe", "Ns", "Provider", "Remote", "Result", "Sandbox", "SandboxError",
+    "WORK", "inside",
 ]  # fmt: skip
