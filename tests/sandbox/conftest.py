@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
+from tests.sandbox.service import TOKEN, served
 from trivium.errors import Unsupported
-from trivium.sandbox import LocalUnsafe, Ns, Provider, Sandbox
+from trivium.sandbox import Limits, LocalUnsafe, Ns, Provider, Remote, Sandbox
 
 T = TypeVar("T")
 BACKENDS: dict[str, Callable[[], Provider]] = {
@@ -30,7 +32,25 @@ def image(tmp_path) -> Path:
     return top
 
 
-@pytest.fixture(params=list(BACKENDS))
+class Named(Remote):
+    """A remote whose images are named by the path that they have here."""
+
+    async def create(self, source: str, limits: Limits = Limits(), n: int = 1) -> list[Sandbox]:
+        path = Path(source)
+        return await super().create(path.name if path.exists() else source, limits, n)
+
+
+@contextmanager
+def opened(backend: str, image: Path) -> Iterator[Provider]:
+    """A provider; "remote" is a service that lends sandboxes that isolate nothing."""
+    if backend != "remote":
+        yield BACKENDS[backend]()
+        return
+    with served(BACKENDS["local-unsafe"](), image.parent) as url:
+        yield Named(url, TOKEN)
+
+
+@pytest.fixture(params=[*BACKENDS, "remote"])
 def backend(request) -> str:
     return request.param
 
@@ -40,17 +60,17 @@ def within(backend, image) -> Iterator[Callable[[Callable[[Provider, Sandbox], A
     """Runs an async function of a provider and a sandbox from the image; nothing is alive afterwards."""
 
     def run(body: Callable[[Provider, Sandbox], Awaitable[T]]) -> T:
-        async def whole() -> T:
-            try:
-                provider = BACKENDS[backend]()
-            except Unsupported as error:
-                pytest.skip(str(error))
+        async def whole(provider: Provider) -> T:
             try:
                 (box,) = await provider.create(str(image))
                 return await body(provider, box)
             finally:
                 await provider.close()
 
-        return asyncio.run(whole())
+        try:
+            with opened(backend, image) as provider:
+                return asyncio.run(whole(provider))
+        except Unsupported as error:
+            pytest.skip(str(error))
 
     yield run
