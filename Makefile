@@ -30,7 +30,7 @@ lint: $(VENV)/ready
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(RUN)/pip install -q --disable-pip-version-check torch==2.13.0
-	$(RUN)/pip install -q --disable-pip-version-check -e ".[search,endpoint,track,store,lora,serve,dev]"
+	$(RUN)/pip install -q --disable-pip-version-check -e ".[search,endpoint,track,store,facts,lora,serve,dev]"
 	touch $@
 
 clean:

@@ -11,6 +11,7 @@ size alone. `truth` holds
     rows     the right table: key -> cells, as `reward.tables` reads it
     cells    number -> the key of its row and the number of its column
     documents  document -> what it states of the table, so that a cell may cite it
+    match    how the cells of each column are compared; empty: by their words
     links    one per cell in the order of their numbers: subject, relation, keyword, object, doc, and its `question`
 """
 
@@ -29,12 +30,15 @@ WIDE = ((3, 2), (2, 3), (5, 1), (6, 1))
 """Rows and columns of the wide tables: five or six cells."""
 SIMPLE = ((1, 1), (1, 2))
 
+Link = dict[str, Any]
+"""One cell: subject, relation, keyword, object, doc, question."""
+
 
 def table_tasks(world: World, kind: str, count: int, shapes: Sequence[tuple[int, int]], seed: int = 0) -> list[Task]:
     """`count` tasks of that kind, no two alike, their shapes (rows, columns) drawn at random. Raises InputError where the world
     is too small for so many."""
     rng, tasks = random.Random(f"{kind} {world.name} {seed}"), {}
-    by_relation = _true_facts(world)
+    by_relation = true_facts(world)
     for _ in range(50 * count + 1000):
         if len(tasks) == count:
             return list(tasks.values())
@@ -44,7 +48,7 @@ def table_tasks(world: World, kind: str, count: int, shapes: Sequence[tuple[int,
     raise InputError(f"a world of {len(world.documents)} documents has no {count} different {kind} tables: make it larger")
 
 
-def _true_facts(world: World) -> dict[str, dict[str, Fact]]:
+def true_facts(world: World) -> dict[str, dict[str, Fact]]:
     """Relation -> subject -> what is true of it."""
     facts: dict[str, dict[str, Fact]] = {relation.key: {} for relation in RELATIONS}
     for fact in world.facts:
@@ -68,21 +72,28 @@ def _task(rng: random.Random, facts: dict[str, dict[str, Fact]], id: str, kind: 
     if {fact.object for row in cells for fact in row} & set(keys):
         return None
     asked = [rng.choice(relation.questions) for relation in chosen]
-    links = [_link(fact, form) for row in cells for fact, form in zip(row, asked, strict=True)]
-    lines = [
-        " ".join(f"{n + 1}. {links[n]['question']}" for n in range(row * columns, (row + 1) * columns)) for row in range(rows)
-    ]
+    return table(id, kind, [[link_of(*cell) for cell in zip(row, asked, strict=True)] for row in cells])
+
+
+def table(id: str, kind: str, rows: Sequence[Sequence[Link]], match: Sequence[str] = ()) -> Task:
+    """The task that asks for these cells, row by row; the first of a row names its key. `match` says how the cells of each
+    column are compared (`reward.tables.KINDS`)."""
+    numbered = iter(range(1, 1 + sum(map(len, rows))))
+    lines = [" ".join(f"{next(numbered)}. {link['question']}" for link in row) for row in rows]
+    places = [[row[0]["subject"], column] for row in rows for column in range(len(row))]
+    links = [dict(link) for row in rows for link in row]
     truth = {
         "kind": kind,
-        "rows": {key: [fact.object for fact in row] for key, row in zip(keys, cells, strict=True)},
-        "cells": {str(n + 1): [keys[n // columns], n % columns] for n in range(rows * columns)},
+        "rows": {row[0]["subject"]: [link["object"] for link in row] for row in rows},
+        "match": list(match),
+        "cells": {str(number): place for number, place in enumerate(places, 1)},
         "links": links,
-        "documents": {fact.doc: fact.object for row in cells for fact in row},
+        "documents": {link["doc"]: link["object"] for link in links if link["doc"]},
     }
     return Task(id, "\n".join(["Fill the table. Answer each cell by its number.", *lines]), truth)
 
 
-def _link(fact: Fact, form: str) -> dict[str, Any]:
+def link_of(fact: Fact, form: str) -> Link:
     relation: Relation = BY_KEY[fact.relation]
     return {
         "subject": fact.subject, "relation": fact.relation, "keyword": relation.keyword, "object": fact.object,
