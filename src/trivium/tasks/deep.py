@@ -9,12 +9,11 @@ is that of a table with one cell (`tasks.tables`); `links` has the facts of the 
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from trivium.errors import InputError
 from trivium.tasks.relations import BY_KEY, RELATIONS
 from trivium.tasks.tables import Link, link_of, true_facts
-from trivium.tasks.world import World
+from trivium.tasks.world import Fact, World
 from trivium.trace.episode import Task
 
 BRANCHES = 3
@@ -33,11 +32,11 @@ def deep_tasks(world: World, count: int, branches: int = BRANCHES, seed: int = 0
     raise InputError(f"a world of {len(world.documents)} documents has no {count} different deep tasks: make it larger")
 
 
-def _task(rng: random.Random, facts: dict[str, dict[str, Any]], id: str, branches: int) -> Task | None:
+def _task(rng: random.Random, facts: dict[str, dict[str, Fact]], id: str, branches: int) -> Task | None:
     """One task; None where two branches lead to one company, or two companies are of one year."""
     first = [rng.choice(list(facts[rng.choice(TO_COMPANY)].values())) for _ in range(branches)]
-    second = [facts["founded"].get(fact.object) for fact in first]
-    if not all(second) or len({fact.object for fact in second}) < branches or len({f.subject for f in second}) < branches:
+    second = [facts["founded"][fact.object] for fact in first if fact.object in facts["founded"]]
+    if min(len({fact.object for fact in second}), len({fact.subject for fact in second})) < branches:
         return None
     if {fact.subject for fact in first} & {fact.object for fact in first}:
         return None
