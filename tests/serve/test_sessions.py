@@ -119,6 +119,7 @@ def test_another_server_on_the_store_goes_on_where_this_one_was(http, service, t
     other = Service({"tiny": Engine(tiny_model, slots=2, context=2048, name="tiny")}, options(tmp_path))
     with serving(other) as url, httpx.Client(base_url=url, timeout=60) as second:
         two = ask(second, [HI, said(one), MORE])
-    assert one["session"] == two["session"]
+        three = ask(http, [HI, said(one), MORE, said(two), MORE])  # of which this server remembers the beginning alone
+    assert one["session"] == two["session"] == three["session"]
     (episode,) = sealed(service)
     assert len(episode.agent.segments) == 1

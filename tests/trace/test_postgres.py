@@ -3,65 +3,35 @@
 from __future__ import annotations
 
 import math
-import os
-import shutil
-import socket
-import subprocess
-import tempfile
 import threading
-from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
 
+from tests.postgres import BINARIES, WHY, Cluster, sql
 from tests.trace.test_store import OLD_BYTES, TRICKY, episode, plans
 from trivium.errors import InputError
 from trivium.trace import Score, Store, schema
 
 pytest.importorskip("psycopg", reason="a PostgreSQL database needs psycopg: pip install psycopg[binary]")
-if not shutil.which("initdb"):
-    pytest.skip("there is no PostgreSQL server here (initdb)", allow_module_level=True)
-
-
-def run(*command: object) -> None:
-    """As somebody else where we are root, whom PostgreSQL refuses."""
-    user = "postgres" if os.geteuid() == 0 else None
-    subprocess.run([str(part) for part in command], check=True, timeout=120, user=user, cwd="/", stdout=subprocess.DEVNULL)
+if BINARIES is None:
+    pytest.skip(WHY, allow_module_level=True)
 
 
 @pytest.fixture(scope="module")
 def server():
-    """Its databases order texts as English dictionaries do, in which case and punctuation come last."""
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o777)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    locale = ["--locale=C.UTF-8", "--locale-provider=icu", "--icu-locale=en-US"]
-    run("initdb", "-D", folder / "data", "-U", "trivium", "-A", "trust", "-E", "UTF8", *locale)
-    options = f"-p {port} -k {folder} -c listen_addresses=127.0.0.1"
+    cluster = Cluster()
     try:
-        run("pg_ctl", "-D", folder / "data", "-l", folder / "log", "-w", "-o", options, "start")
-        yield f"postgresql+psycopg://trivium@127.0.0.1:{port}"
+        cluster.start()
+        yield cluster
+        cluster.stop()
     finally:
-        run("pg_ctl", "-D", folder / "data", "-m", "immediate", "stop")
-        shutil.rmtree(folder, ignore_errors=True)
+        cluster.remove()
 
 
 @pytest.fixture
 def url(server, request) -> str:
     """A database of the test's own."""
-    sql(f"{server}/postgres", f'CREATE DATABASE "{request.node.name}"')
-    return f"{server}/{request.node.name}"
-
-
-def sql(url: str, *statements: str, **values):
-    engine = create_engine(url, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        results = [connection.execute(text(statement), values) for statement in statements]
-        found = results[-1].fetchall() if results[-1].returns_rows else []
-    engine.dispose()
-    return found
+    return server.database(request.node.name)
 
 
 def test_what_is_written_comes_back_once(url):

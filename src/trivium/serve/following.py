@@ -15,7 +15,7 @@ EVERY = 1.0
 logger = logging.getLogger("trivium.serve")
 
 
-async def follow(url: str, policy: Any, metrics: Metrics, every: float = EVERY) -> None:
+async def follow(url: str, policy: Any, metrics: Metrics) -> None:
     """Look for new versions until cancelled. One that is torn or not what was published is refused, and the last good one
     speaks on (law 10)."""
     from trivium.weights import Subscriber
@@ -36,4 +36,4 @@ async def follow(url: str, policy: Any, metrics: Metrics, every: float = EVERY) 
                 metrics.swaps.labels("taken").inc()
                 metrics.version.labels(policy.name).set(policy.version)
                 logger.info("weights taken", extra={"line": {"version": policy.version, "gap": gap}})
-        await asyncio.sleep(every)
+        await asyncio.sleep(EVERY)

@@ -122,12 +122,14 @@ class Sessions:
 
     async def _find(self, account: str, names: list[str]) -> tuple[Past, str] | None:
         """The exchange that the first of `names` names that names any, and which it was."""
-        since = time.time() - self._age
-        for digest in names:
+        since, recent = time.time() - self._age, None
+        for number, digest in enumerate(names):
             if (past := self._recent.get(_place(account, digest))) is not None and past.ended > since:
-                return past, digest
+                names, recent = names[:number], (past, digest)
+                break
+        # another server may have gone further with it than this one
         if not names or (exchange := await asyncio.to_thread(self._exchanges.find, account, names, since)) is None:
-            return None
+            return recent
         past = _past(await asyncio.to_thread(self._line, exchange))
         return past, exchange.after if exchange.after in names else exchange.closing
 

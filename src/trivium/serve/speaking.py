@@ -8,10 +8,11 @@ import time
 import uuid
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trivium.errors import InputError, PolicyError, Unsupported
 from trivium.policy import Policy, Reply, Streaming, View
+from trivium.policy.message import Message
 from trivium.serve.ask import Answer, Ask
 from trivium.serve.errors import ApiError, away, invalid, late
 from trivium.serve.exchange import Exchange
@@ -38,6 +39,28 @@ class Desk:
     reply: int
 
 
+@dataclass(slots=True)
+class Heard:
+    """A reply as far as it came."""
+
+    tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    versions: list[int] = field(default_factory=list)
+    kept: list[float] = field(default_factory=list)
+    message: Message | None = None
+    complete: bool = True
+
+    def add(self, part: Reply) -> None:
+        self.tokens += part.tokens
+        self.logprobs += part.logprobs
+        self.versions += part.versions
+        self.kept += part.kept
+        self.message, self.complete = part.message, part.complete
+
+    def reply(self) -> Reply:
+        return Reply(self.tokens, self.logprobs, self.versions, self.kept, self.message, self.complete)
+
+
 class Speaking:
     """A reply under way. `parts` are heard by one listener; who leaves it stops the reply, and what had been said is recorded
     as broken off. It goes on without waiting for a slow listener, so its slot is soon free again."""
@@ -48,7 +71,7 @@ class Speaking:
         self.id, self.session, self._began = uuid.uuid4().hex, opening.session, time.time()
         self.read, self.known = len(opening.tokens), opening.known
         self._hearing = Hearing(policy.renderer, ask.stop)
-        self._heard = Reply()
+        self._heard = Heard()
         self._parts: asyncio.Queue[Part | ApiError] = asyncio.Queue()
         self._task = asyncio.create_task(self._run())
 
@@ -92,7 +115,7 @@ class Speaking:
         view = View(self._opening.tokens, self._ask.messages, self._ask.tools, stream)
         async with aclosing(spoken(self._policy, view, self._sampling)) as parts:
             async for part in parts:
-                self._heard = joined(self._heard, part)
+                self._heard.add(part)
                 if text := self._hearing.hear(part.tokens):
                     self._parts.put_nowait(text)
                 if self._hearing.stopped:
@@ -113,7 +136,7 @@ class Speaking:
         )  # fmt: skip
 
     def _said(self) -> Said:
-        return read(self._heard, self._hearing, self._policy.renderer, self.id, bool(self._ask.tools))
+        return read(self._heard.reply(), self._hearing, self._policy.renderer, self.id, bool(self._ask.tools))
 
     def _break_off(self, how: str) -> None:
         """Record what was said of a reply that came to no end; nobody waits for it."""
@@ -121,13 +144,13 @@ class Speaking:
         if self._heard.tokens:
             self._desk.recorder.put(self._exchange(self._said().message, how))
 
-    def _exchange(self, message: dict, finish: str) -> Exchange:
+    def _exchange(self, message: Message, finish: str) -> Exchange:
         opening, heard, account = self._opening, self._heard, self._caller.account
-        tokens = list(heard.tokens) or self._policy.renderer.reply(message)
-        versions = list(heard.versions) or [self._policy.version] * len(tokens)
+        tokens = heard.tokens or self._policy.renderer.reply(heard.message or message)
+        versions = heard.versions or [self._policy.version] * len(tokens)
         return Exchange(
             self.id, account, self.session, self._policy.name, self._began, time.time(), opening.tokens[opening.known :],
-            tokens, list(heard.logprobs), versions, list(heard.kept), self._sampling, opening.messages, message, finish,
+            tokens, heard.logprobs, versions, heard.kept, self._sampling, opening.messages, message, finish,
             opening.parent, opening.reason, chained(opening.digest, [message]), closing(account, [*opening.tokens, *tokens]),
             self._caller.key.consent, [] if opening.parent else self._ask.tools,
         )  # fmt: skip
@@ -174,11 +197,3 @@ async def spoken(policy: Policy, view: View, sampling: Sampling) -> AsyncGenerat
     async with aclosing(policy.stream(view, sampling)) as parts:  # which stops the policy at once
         async for part in parts:
             yield part
-
-
-def joined(one: Reply, other: Reply) -> Reply:
-    """Two parts of a reply as one."""
-    return Reply(
-        [*one.tokens, *other.tokens], [*one.logprobs, *other.logprobs], [*one.versions, *other.versions],
-        [*one.kept, *other.kept], other.message, other.complete,
-    )  # fmt: skip

@@ -25,8 +25,9 @@ class Hearing:
     def __init__(self, renderer: Renderer, stops: Sequence[str]) -> None:
         self._renderer, self._stops = renderer, stops
         self.tokens: list[int] = []
-        self._text, self._told = "", ""
+        self._text, self._told = "", 0  # without white space before it, and how many letters of it the client has
         self._read = self._start = 0
+        self._held = max((len(stop) - 1 for stop in stops), default=0)
         self._holds = not _speaks_plainly(renderer)
         self.stopped = False
 
@@ -35,43 +36,34 @@ class Hearing:
         self.tokens += tokens
         self._holds = self._holds or not self._renderer.tokenizer.control.isdisjoint(tokens)
         self._decode()
-        self.stopped = self.stopped or self._stop() is not None
-        return "" if self._holds or self.stopped else self._tell(self._certain())
+        self._holds = self._holds or self._text.startswith(_CALLS)
+        if self._holds or self.stopped:
+            return ""
+        new = self._text[self._told : len(self._text) - self._held].rstrip()
+        self._told += len(new)
+        return new
 
     def end(self, text: str) -> str:
-        """What is left of `text`, all that the reply says."""
-        return self._tell(text)
+        """What is left of `text`, all that the reply says. Nothing, where a dialect reads its words otherwise at the end than
+        the client has heard them."""
+        return text[self._told :] if text.startswith(self._text[: self._told]) else ""
 
     def cut(self, text: str) -> str:
         """A reply's text as far as its first stop text."""
         places = [place for stop in self._stops if (place := text.find(stop)) >= 0]
         return text[: min(places)] if places else text
 
-    def _tell(self, text: str) -> str:
-        if not text.startswith(
-            self._told
-        ):  # a dialect that reads its own words otherwise at the end: the client has heard them
-            return ""
-        new, self._told = text[len(self._told) :], text
-        return new
-
     def _decode(self) -> None:
         """Append the letters that are whole, each decoded behind the ones before it, as some vocabularies need."""
         before = self._renderer.decode(self.tokens[self._start : self._read])
         text = self._renderer.decode(self.tokens[self._start :])
-        if len(text) > len(before) and not text.endswith(_HALF):
-            self._text += text[len(before) :]
-            self._start, self._read = self._read, len(self.tokens)
-
-    def _stop(self) -> int | None:
-        return next((place for stop in self._stops if (place := self._text.find(stop)) >= 0), None)
-
-    def _certain(self) -> str:
-        text = self._text.lstrip()
-        if text.startswith(_CALLS):
-            return ""
-        held = max((len(stop) - 1 for stop in self._stops), default=0)
-        return text[: len(text) - held].rstrip()
+        if len(text) <= len(before) or text.endswith(_HALF):
+            return
+        new = text[len(before) :]
+        self._text += new if self._text else new.lstrip()
+        self._start, self._read = self._read, len(self.tokens)
+        tail = self._text[-len(new) - self._held :]
+        self.stopped = self.stopped or any(stop in tail for stop in self._stops)
 
 
 @dataclass(frozen=True, slots=True)
