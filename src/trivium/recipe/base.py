@@ -34,6 +34,7 @@ from trivium.harness import Harness
 from trivium.loops.run import Run
 from trivium.loops.track import require
 from trivium.policy import Policy, Renderer
+from trivium.recipe.bases import base_folder
 from trivium.recipe.find import Home, home_of
 from trivium.reward import Scorer
 from trivium.trace import Episode, Task
@@ -91,7 +92,8 @@ class Recipe:
     out: str = ""
     """the run's folder; default: runs/ and the agent's name"""
     model: str = "nano"
-    """a model folder, or a name in the local Hugging Face cache; nano: the base in the package"""
+    """a model folder, or a name in the local Hugging Face cache; nano: the base in the package; smollm2: SmolLM2-135M-Instruct
+    (docs/models.md)"""
     seed: int = 0
     """decides everything that is drawn"""
     warmup: int = 0
@@ -208,7 +210,7 @@ class Recipe:
 
     def base(self) -> str:
         """The model folder (or cached name) that training begins with."""
-        return str(NANO) if self.model == "nano" else self.model
+        return str(NANO) if self.model == "nano" else base_folder(self.model)
 
     @cached_property
     def renderer(self) -> Renderer:

@@ -151,7 +151,7 @@ class Search(Recipe):
         return bool(self.corpus)
 
     def base(self) -> str:
-        return str(READER if self.real else NANO) if self.model == "nano" else self.model
+        return str(READER if self.real else NANO) if self.model == "nano" else super().base()
 
     @cached_property
     def room(self) -> Window:

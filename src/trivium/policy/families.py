@@ -1,0 +1,130 @@
+"""How model families write their tool calls, and how their writing is read.
+
+A reply is read as letters in which each control token stands as itself, while text that only spells one is marked
+(policy/tokens.py). A call that cannot be read is kept with its fault, and hides none behind it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from renderers.base import ParsedToolCall, ToolCallParseStatus
+
+from trivium.policy.tokens import MARK
+
+THOUGHTS = re.compile(r"\s*<think>(.*?)</think>|(.*?)^</think>$", re.DOTALL | re.MULTILINE)
+"""What a model thinks before its answer; the second form where its template has written the beginning."""
+
+_JSON = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One family's calls. `call` writes one, of its number in the turn, its name and its arguments in JSON; `between` stands
+    between two, and `around` before the first and behind the last. `opener` ends where a call's JSON begins (its group `name`
+    is the name, where that stands before); `closer` must follow that JSON."""
+
+    call: Callable[[int, str, str], str]
+    opener: re.Pattern[str]
+    closer: re.Pattern[str]
+    between: str = "\n"
+    around: tuple[str, str] = ("", "")
+
+    def write(self, calls: Sequence[Mapping[str, Any]]) -> str:
+        """`calls` as messages have them, their arguments a dict; broken ones, which are text, stay as they are."""
+        if not calls:
+            return ""
+        functions = [call["function"] for call in calls]
+        written = [self.call(number, each["name"], _json(each["arguments"])) for number, each in enumerate(functions)]
+        return self.around[0] + self.between.join(written) + self.around[1]
+
+    def find(self, text: str) -> tuple[str, list[ParsedToolCall]]:
+        """What was said beside the calls, and the calls in order."""
+        said, calls, at = [], [], 0
+        while opened := self.opener.search(text, at):
+            call, stop = self._read(text, opened)
+            if call is None:  # an answer that begins as a call does
+                said.append(text[at:stop])
+            else:
+                said.append(text[at : opened.start()])
+                calls.append(call)
+            at = stop
+        return "".join([*said, text[at:]]), calls
+
+    def _read(self, text: str, opened: re.Match[str]) -> tuple[ParsedToolCall | None, int]:
+        """The call whose JSON begins at the end of `opened`, and where it ends; no call where its JSON is another thing."""
+        begin = opened.end()
+        try:
+            _, stop = _JSON.raw_decode(text, begin)
+            closed = self.closer.match(text, stop)
+            value = json.loads(text[begin:stop].replace(MARK, "")) if closed else None
+        except (ValueError, RecursionError):  # brackets by the thousand, a number of five thousand digits
+            closed = value = None
+        if closed is None:
+            return self._broken(text, begin)
+        raw, name = text[begin:stop].replace(MARK, ""), opened.groupdict().get("name")
+        if name is not None:
+            return ParsedToolCall(raw, name.replace(MARK, "").strip(), value), closed.end()
+        if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+            return ParsedToolCall(raw, status=ToolCallParseStatus.MISSING_NAME), closed.end()
+        arguments = value.get("arguments", value.get("parameters", {}))
+        return ParsedToolCall(raw, value["name"], arguments), closed.end()
+
+    def _broken(self, text: str, begin: int) -> tuple[ParsedToolCall, int]:
+        """A call that cannot be read reaches to its own end, or to the next call, whichever comes first."""
+        closed, following = self.closer.search(text, begin), self.opener.search(text, begin)
+        status = ToolCallParseStatus.INVALID_JSON if closed else ToolCallParseStatus.UNCLOSED_BLOCK
+        stop = min(closed.end() if closed else len(text), following.start() if following else len(text))
+        return ParsedToolCall(text[begin:stop].replace(MARK, ""), status=status), max(stop, begin)
+
+
+def _json(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+
+
+HERMES = Form(
+    lambda number, name, arguments: f'<tool_call>\n{{"name": "{name}", "arguments": {arguments}}}\n</tool_call>',
+    re.compile(r"<tool_call>\s*"),
+    re.compile(r"\s*</tool_call>"),
+)
+LLAMA = Form(
+    lambda number, name, arguments: f'{{"name": "{name}", "parameters": {arguments}}}',
+    re.compile(r'(?:^|(?<=\n)|(?<=; ))(?:<\|python_tag\|>)?(?=\{\s*"name"\s*:)'),
+    re.compile(r"\s*(?:; |(?=\n)|\Z)"),
+    between="; ",
+)
+MISTRAL = Form(
+    lambda number, name, arguments: f'{{"name": "{name}", "arguments": {arguments}, "id": "{call_id(number)}"}}',
+    re.compile(r'\[TOOL_CALLS\]\s*\[\s*|(?<=\}), (?=\{\s*"name"\s*:)'),
+    re.compile(r"\s*(?:\]|(?=, \{))"),
+    between=", ",
+    around=("[TOOL_CALLS] [", "]"),
+)
+DEEPSEEK = Form(
+    lambda number, name, arguments: (
+        f"<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name}\n```json\n{arguments}\n```<｜tool▁call▁end｜>"
+    ),
+    re.compile(r"(?:<｜tool▁calls▁begin｜>)?<｜tool▁call▁begin｜>function<｜tool▁sep｜>(?P<name>[^\n]*)\n```json\n"),
+    re.compile(r"\s*```<｜tool▁call▁end｜>\s*(?:<｜tool▁calls▁end｜>)?"),
+    around=("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
+)
+FORMS = (HERMES, LLAMA, MISTRAL, DEEPSEEK)
+
+
+def call_id(number: int) -> str:
+    """The id of a turn's call by its number, for templates that show one: Mistral's wants nine letters."""
+    return f"call{number:05d}"
+
+
+def taught(tools: Sequence[Mapping[str, Any]]) -> str:
+    """What a system message says of `tools` where the template says nothing of them, in Hermes' words."""
+    schemas = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
+    return (
+        "# Tools\n\nYou may call one or more functions. Their signatures stand within <tools></tools>:\n"
+        f"<tools>\n{schemas}\n</tools>\n\nFor each call, write a JSON object with its name and arguments:\n"
+        '<tool_call>\n{"name": <name>, "arguments": <arguments>}\n</tool_call>'
+    )
