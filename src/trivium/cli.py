@@ -37,6 +37,8 @@ usage: trivium VERB ...
   view RUN                         the same in a browser: curves, episodes token by token, policies side by side
   export RUN FOLDER                its weights as a Hugging Face folder that transformers and vLLM load
   tasks log QUESTIONS [options]    your documents and a log of questions, made ready for train
+  tasks git REPO [options]         a repository's commits, made into tasks that its tests judge
+  tasks features FOLDER [options]  features taken out of a package with tests, to be put back
   serve RUN [options]              the model of a run behind OpenAI's and Anthropic's APIs; every call becomes a trace
   keys NAME [options]              make an API key for serve
   sandbox serve [options]          lend sandboxes to other processes and machines
@@ -179,8 +181,13 @@ def _export(words: list[str]) -> None:
 
 
 def _tasks(words: list[str]) -> None:
+    kind = words[1] if len(words) > 1 else ""
+    if kind in ("git", "features"):
+        from trivium.recipe import mining
+
+        return _run(getattr(mining, kind), words, 2)
     from trivium.recipe.tasks import log
 
-    if words[1:2] != ["log"] and not HELP & set(words[1:2]):
+    if kind != "log" and kind not in HELP:
         raise InputError("`trivium tasks` makes them of a log of questions: trivium tasks log QUESTIONS --documents DOCS")
     _run(log, ["tasks", "log", *words[1:]] if HELP & set(words[1:2]) else words, 2)

@@ -88,7 +88,7 @@ def test_what_cannot_be_done_is_one_line_and_writes_nothing(told, docs, question
         assert code == 2 and why in err and err.startswith("trivium: ") and err.count("\n") == 1, err
 
     refused("makes them of a log of questions")
-    refused("makes them of a log of questions", "git", ".")
+    refused("makes them of a log of questions", "get", ".")
     refused("no.csv does not exist", "log", "no.csv", "--documents", docs, "--out", tmp_path / "data")
     refused("nowhere does not exist", "log", questions, "--documents", "nowhere", "--out", tmp_path / "data")
     refused("is not empty", "log", questions, "--documents", docs, "--out", docs)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from trivium.errors import InputError
 from trivium.sandbox import Limits, Provider
+from trivium.tasks.commits.prove import BARE, passing
 
 _LIMITS = Limits(output=1 << 20)
 """The names of all tests that pass have to fit."""
@@ -32,8 +33,5 @@ class Boxes:
 
     async def check(self) -> None:
         """Raises InputError where no tests can run in these sandboxes at all."""
-        printed = await self(
-            {"test_a.py": "def test_a():\n    pass\n"}, "python -m pytest -q -rpfE -p no:cacheprovider test_a.py"
-        )
-        if "PASSED test_a.py::test_a" not in printed:
+        if not await passing(self, {"test_a.py": "def test_a():\n    pass\n"}, ["test_a.py"], BARE):
             raise InputError("the sandbox cannot run pytest: give its image Python and pytest")
