@@ -10,14 +10,16 @@ from typing import TypeVar
 
 import pytest
 
+from tests.sandbox.daemon import daemon
 from tests.sandbox.service import TOKEN, served
 from trivium.errors import Unsupported
-from trivium.sandbox import Limits, LocalUnsafe, Ns, Provider, Remote, Sandbox
+from trivium.sandbox import Docker, Limits, LocalUnsafe, Ns, Provider, Remote, Sandbox
 
 T = TypeVar("T")
 BACKENDS: dict[str, Callable[[], Provider]] = {
     "local-unsafe": lambda: LocalUnsafe(i_know_that_nothing_is_isolated=True),
     "ns": Ns,
+    "docker": Docker,
 }
 """Those that really run commands."""
 
@@ -43,14 +45,20 @@ class Named(Remote):
 @contextmanager
 def opened(backend: str, image: Path) -> Iterator[Provider]:
     """A provider; "remote" is a service that lends sandboxes that isolate nothing."""
-    if backend != "remote":
+    if backend in BACKENDS:
         yield BACKENDS[backend]()
+        return
+    if backend == "docker, faked":
+        import docker
+
+        with daemon() as (url, _):
+            yield Docker(client=docker.DockerClient(url))
         return
     with served(BACKENDS["local-unsafe"](), image.parent) as url:
         yield Named(url, TOKEN)
 
 
-@pytest.fixture(params=[*BACKENDS, "remote"])
+@pytest.fixture(params=[*BACKENDS, "docker, faked", "remote"])
 def backend(request) -> str:
     return request.param
 

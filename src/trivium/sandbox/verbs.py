@@ -11,6 +11,7 @@ from typing import Literal
 
 from trivium.errors import InputError
 from trivium.sandbox.base import Capabilities, Provider
+from trivium.sandbox.docker import Docker
 from trivium.sandbox.local_unsafe import LocalUnsafe
 from trivium.sandbox.ns import Ns
 
@@ -19,13 +20,14 @@ TOKEN = "TRIVIUM_SANDBOX_TOKEN"
 
 BACKENDS: dict[str, Callable[[], Provider]] = {
     "ns": Ns,
+    "docker": Docker,
     "local-unsafe": lambda: LocalUnsafe(i_know_that_nothing_is_isolated=True),
 }
 
 
 def serve(
     images: str,
-    backend: Literal["ns", "local-unsafe"],
+    backend: Literal["ns", "docker", "local-unsafe"],
     host: str = "127.0.0.1",
     port: int = 8070,
     lease: float = 30.0,
