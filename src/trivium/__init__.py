@@ -12,7 +12,7 @@ Floors (a folder imports only from lower ones; tests/test_floors.py):
     3  train, eval, tasks
     4  loops, viewer
     5  recipe                        the whole line of any agent
-    6  agents/search                 Context-1
+    6  agents                        search: Context-1; swarm: Kimi K2.5
     7  cli
 """
 
@@ -28,7 +28,7 @@ _HOMES = {
     "trivium.corpus": ("Corpus", "read_documents"),
     "trivium.nn": ("Network",),
     "trivium.harness": (
-        "Harness", "Limits", "Passage", "Subagent", "ToolError", "Window", "assign_task", "prune_chunks", "tool",
+        "Crew", "Harness", "Limits", "Passage", "Subagent", "ToolError", "Window", "assign_task", "prune_chunks", "tool",
     ),
     "trivium.reward": ("GroupScorer", "Scorer", "compose", "patience", "score"),
     "trivium.engine": ("Engine",),

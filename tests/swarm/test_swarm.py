@@ -10,6 +10,7 @@ import pytest
 from trivium.agents.swarm.recipe import Swarm
 from trivium.agents.swarm.teacher import Habits, Teacher
 from trivium.corpus import Document
+from trivium.errors import InputError
 from trivium.harness import Harness
 from trivium.loops.run import read_json
 from trivium.nn import Network
@@ -168,3 +169,13 @@ def test_a_whole_run_moves_the_orchestrators_weights_and_no_sub_agents(tmp_path)
     assert {"teacher", "helper", "agent"} <= spoken
     helped = [row for episode in episodes for row in rows(episode, {"teacher", "agent"})]
     assert {row.thread for row in helped} == {"0"}, "of a sub-agent there is no row to learn from"
+
+
+@pytest.mark.parametrize("without", ["swarm", "parallel", "finish", "anneal"])
+def test_an_option_that_would_change_nothing_is_refused(without, tmp_path):
+    option = {"swarm": "subagents"}.get(without, without)
+    recipe = replace(
+        SWARM, out=str(tmp_path), without=without, warmup=16, **{option: "elsewhere" if without == "swarm" else 0.7}
+    )
+    with pytest.raises(InputError, match=f"--{option} would change nothing"):
+        recipe.check()

@@ -46,17 +46,17 @@ class Swarm(Recipe):
 
     out: str = "runs/swarm"
     """the run's folder"""
-    warmup: int = 1200
+    warmup: int = 1000
     """tables that the teacher fills for the warm-up"""
     sft_steps: int = 160
     """steps of the warm-up, of 16 episodes each; 0 for a --model that is warm already, as the model-sft of a run"""
-    steps: int = 30
+    steps: int = 24
     """steps of RL"""
     groups: int = 8
     """tables a step, half of them wide"""
     algorithm: Literal["cispo", "dr_grpo", "composer2", "grpo", "dapo", "gspo", "kimi", "rft"] = "kimi"
     """a row of docs/algorithms.md; kimi: the report's"""
-    eval_tasks: int = 128
+    eval_tasks: int = 96
     """held-out tables at the end, half of them wide"""
     subagents: str = "nano"
     """the frozen sub-agents' model folder, as the model of a run of the search agent; nano: the base in the package"""
@@ -80,16 +80,7 @@ class Swarm(Recipe):
         answer=lambda task: "; ".join(f"{k} | {' | '.join(c)}" for k, c in task.truth["rows"].items())
     )
     panels: ClassVar[Panels] = Panels(
-        table=(
-            "item_f1",
-            "row_f1",
-            "success",
-            "wide/item_f1",
-            "wide/split",
-            "simple/item_f1",
-            "simple/split",
-            "critical_steps",
-        ),
+        table=("item_f1", "success", "wide/item_f1", "wide/split", "simple/item_f1", "simple/split", "critical_steps"),
         held_out=("reward", "wide/item_f1", "simple/split"),
         behaviour=("assignments", "parallelism", "simple/split", "critical_steps"),
         arms=(
@@ -99,6 +90,17 @@ class Swarm(Recipe):
         shares=frozenset({"wide/split", "simple/split", "finished"}),
         progress={"r_perf": "reward", "wide/item_f1": "F1", "wide/split": "split", "simple/split": "simple"},
     )
+
+    def _vain(self) -> list[tuple[str, bool, str]]:
+        default, alone = type(self), "--without swarm has no sub-agents"
+        changed = [
+            name for name in ("subagents", "parallel", "finish", "anneal") if getattr(self, name) != getattr(default, name)
+        ]
+        return [
+            *super()._vain(),
+            *((name, self.alone, alone) for name in changed),
+            *((name, self.without == name, f"--without {name} leaves it out") for name in changed),
+        ]
 
     # --- how it lives
 
@@ -122,7 +124,7 @@ class Swarm(Recipe):
 
     @cached_property
     def member(self) -> Subagent:
-        """A search agent with a window of its own; what it cites comes back as text. It speaks greedily, so that what an
+        """A search agent with a window of its own; the passages that it cites come back. It speaks greedily, so that what an
         assignment brings hangs on the assignment."""
         search = search_tools(self.corpus_of, results=3, pruning=False)[:1]
         harness = Harness(search, Window(400, soft=0.9, hard=0.95, reply=64), MEMBER, Limits(turns=4), specs=False)
