@@ -46,8 +46,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a command came to. `code` is its exit status, minus the signal that ended it. `cut` says that output was left out of
-    the middle. `timed_out`: its seconds were used up; `oom`: its memory was. `seconds` of wall time."""
+    """What a command came to. `code` is its exit status, or 128 and the signal that ended it. `cut` says that output was left
+    out of the middle. `timed_out`: its seconds were used up; `oom`: its memory was. `seconds` of wall time."""
 
     code: int
     stdout: bytes = b""
@@ -124,6 +124,11 @@ class Provider(Protocol):
     async def close(self) -> None:
         """End all sandboxes and forget all snapshots."""
         ...
+
+
+def status(code: int) -> int:
+    """A process' end as a shell has it, from what Python has: minus the signal."""
+    return 128 - code if code < 0 else code
 
 
 def inside(path: str) -> str:

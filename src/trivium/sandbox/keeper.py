@@ -295,21 +295,26 @@ class Keeper:
         self.sweep()
         return {}
 
-    def do_close(self, request: dict, descriptors: list[int]) -> dict:
+    async def do_close(self, request: dict, descriptors: list[int]) -> dict:
         box = self.boxes.pop(request["box"], None)
         if box:
-            self.kill(request["box"], box)
+            await self.end(request["box"], box)
             unmount(self.path("boxes", request["box"]))
             os.rmdir(self.path("boxes", request["box"]))
             self.groups.drop(request["box"])
             self.sweep()
         return {}
 
-    def kill(self, id: str, box: Box) -> None:
-        """End all that runs in a box: bubblewrap's death is that of its process 1, and so of all others."""
+    async def end(self, id: str, box: Box) -> None:
+        """End all that runs in a box: bubblewrap's death is that of its process 1, and so of all others; wait until they are
+        gone."""
         if box.process and box.process.poll() is None:
             box.process.kill()
             box.process.wait()
+        for _ in range(5000):
+            if not self.groups.alive(id):
+                return
+            await asyncio.sleep(0.001)
 
     def do_read(self, request: dict, descriptors: list[int]) -> tuple[dict, list[int]]:
         with self.top(request["box"]) as top:
@@ -379,7 +384,7 @@ class Keeper:
             os.close(descriptor)
         descriptors.clear()
         timed_out = not await _ended(box.process.pid, request["seconds"])
-        self.kill(id, box)
+        await self.end(id, box)
         return {"code": box.process.wait(), "timed_out": timed_out, "oom": self.groups.oom_kills(id) > killed}
 
     def begin(self, id: str, limits: dict) -> None:
@@ -463,7 +468,7 @@ async def serve(keeper: Keeper, line: socket.socket) -> None:
     loop.add_reader(line, heard)
     await ended.wait()
     for id, box in keeper.boxes.items():
-        keeper.kill(id, box)
+        await keeper.end(id, box)
         keeper.groups.drop(id)
     keeper.groups.close()
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trivium.errors import InputError, PlaceError
-from trivium.sandbox.base import Capabilities, Command, Limits, Result, Sandbox, SandboxError, inside
+from trivium.sandbox.base import Capabilities, Command, Limits, Result, Sandbox, SandboxError, inside, status
 from trivium.sandbox.output import Tap
 
 
@@ -110,8 +110,7 @@ class Folder:
             for each in reading:
                 each.cancel()
             (out, cut), (err, also) = (each.text() for each in streams)
-            code = process.returncode or 0
-            return Result(code, out, err, cut or also, timed_out, False, time.monotonic() - began)
+            return Result(status(process.returncode or 0), out, err, cut or also, timed_out, False, time.monotonic() - began)
 
     def _limit(self) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (self.limits.cpu, self.limits.cpu))

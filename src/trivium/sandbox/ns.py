@@ -25,7 +25,7 @@ from typing import Any
 
 from trivium.errors import InputError, PlaceError, Unsupported
 from trivium.sandbox import keeper, seccomp
-from trivium.sandbox.base import WORK, Capabilities, Command, Limits, Result, Sandbox, SandboxError, inside
+from trivium.sandbox.base import WORK, Capabilities, Command, Limits, Result, Sandbox, SandboxError, inside, status
 from trivium.sandbox.local_unsafe import read_descriptor
 from trivium.sandbox.output import Tap
 from trivium.sandbox.packages import folders_of
@@ -34,6 +34,9 @@ USER = 64_123
 """Of all commands, where we are root: a number that owns nothing and is no user of the host."""
 
 _LIMITED = {"memory": "memory", "pids": "processes"}
+_AS_NOBODY = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--no-new-privs"]
+_FIRST = ["/bin/sh", "-c", '"$@"; exit $?', "sh"]
+"""Process 1 of a sandbox: a shell that waits for the command, under the filter of system calls itself."""
 _TOOLS = {"bwrap": "bubblewrap", "unshare": "util-linux", "setpriv": "util-linux"}
 
 
@@ -226,7 +229,7 @@ class NsSandbox:
             request = {
                 "verb": "exec",
                 "box": self.id,
-                "argv": [*self._wrapped(env or {}), "--", *map(_plain, argv)],
+                "argv": [*self._wrapped(env or {}), *map(_plain, argv)],
                 "seconds": seconds,
             }
             taps = [Tap(stream, self.limits.output) for stream in (from_out.stream, from_err.stream)]
@@ -243,7 +246,13 @@ class NsSandbox:
             _raise(answer, "a command cannot be begun")
             (stdout, cut), (stderr, also) = (tap.text() for tap in taps)
             return Result(
-                answer["code"], stdout, stderr, cut or also, answer["timed_out"], answer["oom"], time.monotonic() - began
+                status(answer["code"]),
+                stdout,
+                stderr,
+                cut or also,
+                answer["timed_out"],
+                answer["oom"],
+                time.monotonic() - began,
             )
 
     def _wrapped(self, env: Mapping[str, str]) -> list[str]:
@@ -251,15 +260,13 @@ class NsSandbox:
         given = {"PATH": f"{sys.base_prefix}/bin:/usr/local/bin:/usr/bin:/bin", "HOME": WORK, "LANG": "C.UTF-8"}
         given |= {"PYTHONPATH": "/packages", "PYTHONDONTWRITEBYTECODE": "1", **env}
         setting = [part for name, value in given.items() for part in ("--setenv", name, _plain(value))]
-        as_nobody = (
-            ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--no-new-privs"] if not os.geteuid() else []
-        )
         return [
-            *as_nobody, "bwrap", "--unshare-user", "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL",
-            "--uid", "1000", "--gid", "1000", "--hostname", "sandbox", "--clearenv", *setting,
-            *_SYSTEM, *self.line.shown, "--proc", "/proc", "--dev", "/dev", "--size", str(16 << 20), "--tmpfs", "/dev/shm",
+            *([] if os.geteuid() else _AS_NOBODY), "bwrap", "--unshare-user", "--unshare-all", "--as-pid-1",
+            "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--uid", "1000", "--gid", "1000",
+            "--hostname", "sandbox", "--clearenv", *setting, *_SYSTEM, *self.line.shown, "--proc", "/proc", "--dev", "/dev",
+            "--size", str(16 << 20), "--tmpfs", "/dev/shm",
             "--size", str(min(self.limits.disk, 64 << 20)), "--tmpfs", "/tmp", "--bind", "{box}", WORK, "--chdir", WORK,
-            "--remount-ro", "/", "--seccomp", "{seccomp}",
+            "--remount-ro", "/", "--seccomp", "{seccomp}", "--", *_FIRST,
         ]  # fmt: skip
 
     async def files(self) -> dict[str, int]:

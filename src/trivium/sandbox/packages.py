@@ -22,9 +22,7 @@ def folders_of(names: Sequence[str]) -> list[Path]:
         try:
             found[name.lower()] = distribution(name)
         except PackageNotFoundError:
-            raise InputError(
-                f"the package {name} is not installed here, so no sandbox can show it: pip install {name}"
-            ) from None
+            raise InputError(f"no sandbox can show the package {name}, which is not here: pip install {name}") from None
         waiting += _required(found[name.lower()])
     return sorted({top for each in found.values() for top in _tops(each)})
 

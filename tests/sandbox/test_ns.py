@@ -1,0 +1,202 @@
+"""What sandboxes of namespaces leave behind: nothing, also where their provider is killed; and where there is no root."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from trivium.errors import InputError, PlaceError, Unsupported
+from trivium.sandbox import Limits, Ns
+from trivium.sandbox.packages import folders_of
+
+
+@pytest.fixture
+def provider():
+    try:
+        return Ns()
+    except Unsupported as error:
+        pytest.skip(str(error))
+
+
+def traces(keeper: int) -> list[str]:
+    """What is left of a keeper, by its process' number: itself, its groups."""
+    groups = [str(path) for path in Path("/sys/fs/cgroup").rglob(f"trivium-{keeper}-*") if path.is_dir()]
+    return groups + [str(keeper)] * Path("/proc", str(keeper), "exe").exists()
+
+
+def settled(keeper: int) -> list[str]:
+    """The same, once it had time to go."""
+    deadline = time.monotonic() + 60
+    while (left := traces(keeper)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left
+
+
+def test_many_cycles_leave_nothing(provider, image):
+    assert settled(cycle(provider, image, 1000)) == []
+
+
+@pytest.mark.slow
+def test_ten_thousand_cycles_leave_nothing(provider, image):
+    assert settled(cycle(provider, image, 10_000)) == []
+
+
+def cycle(provider: Ns, image: Path, times: int) -> int:
+    """Create and destroy so often; the number of the keeper's process."""
+
+    async def body() -> int:
+        descriptors = 0
+        for number in range(times):
+            (box,) = await provider.create(str(image))
+            if number % 100 == 0:
+                assert (await box.exec("cat readme.txt")).output == "hello\n"
+            await box.close()
+            descriptors = descriptors or len(os.listdir("/proc/self/fd"))
+        assert len(os.listdir("/proc/self/fd")) <= descriptors + 2
+        keeper = provider._line.process.pid
+        assert os.path.exists(f"/proc/{keeper}/exe") and Path("/proc", str(keeper), "mounts").read_text().count("overlay") <= 1
+        await provider.close()
+        return keeper
+
+    return asyncio.run(body())
+
+
+KILLED = """
+import asyncio, sys
+from trivium.sandbox import Ns
+async def main():
+    provider = Ns()
+    boxes = await provider.create(sys.argv[1], n=3)
+    print(provider._line.process.pid, flush=True)
+    await asyncio.gather(*(box.exec(["sleep", "98765"], seconds=2000) for box in boxes))
+asyncio.run(main())
+"""
+
+
+def test_a_provider_that_is_killed_leaves_nothing(provider, image):
+    killed = subprocess.Popen([sys.executable, "-c", KILLED, str(image)], stdout=subprocess.PIPE)
+    assert killed.stdout
+    keeper = int(killed.stdout.readline())
+    while len([path for path in sleeping() if _bytes(path) == b"sleep\x0098765\x00"]) < 3:  # each in its sandbox
+        time.sleep(0.05)
+    killed.send_signal(signal.SIGKILL)
+    killed.wait()
+    assert settled(keeper) == [] and not sleeping()
+
+
+def sleeping() -> list[Path]:
+    """The commands of the test above, wherever they run."""
+    return [path for path in Path("/proc").glob("[0-9]*/cmdline") if _bytes(path).endswith(b"sleep\x0098765\x00")]
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def test_a_keeper_that_is_killed_is_begun_anew_and_says_what_was_lost(provider, image):
+    async def body():
+        (box,) = await provider.create(str(image))
+        waiting = asyncio.create_task(box.exec("sleep 1000", seconds=2000))
+        await asyncio.sleep(0.3)
+        provider._line.process.kill()
+        with pytest.raises(PlaceError, match="keeper of the sandboxes is gone"):
+            await waiting
+        with pytest.raises(PlaceError):
+            await box.read("readme.txt")
+        (fresh,) = await provider.create(str(image))
+        assert (await fresh.exec("cat readme.txt")).output == "hello\n"
+        await provider.close()
+
+    asyncio.run(body())
+
+
+def test_one_that_dies_touches_no_other(provider, image):
+    async def body():
+        one, two = await provider.create(str(image), Limits(memory=64 << 20), n=2)
+        bomb = one.exec(["python3", "-c", "x = bytearray(1 << 30); x[::4096] = b'1' * len(x[::4096])"])
+        result, other = await asyncio.gather(bomb, two.exec("sleep 0.5; echo fine"))
+        assert result.oom and other.output == "fine\n" and not other.oom
+        await provider.close()
+
+    asyncio.run(body())
+
+
+def test_a_hundred_snapshots_deep(provider, image):
+    async def body():
+        (box,) = await provider.create(str(image))
+        for number in range(100):
+            await box.write({"n.txt": str(number).encode()})
+            (fork,) = await provider.create(await box.snapshot())
+            await box.close()
+            box = fork
+        assert await box.read("n.txt") == b"99" and await box.read("readme.txt") == b"hello\n"
+        await provider.close()
+
+    asyncio.run(body())
+
+
+def test_a_sandbox_sees_the_packages_it_was_given_and_no_other():
+    names = {folder.name for folder in folders_of(["pytest"])}
+    assert {"pytest", "_pytest", "pluggy", "iniconfig", "packaging"} <= names and "torch" not in names
+    with pytest.raises(InputError, match="nosuchthing, which is not here: pip install nosuchthing"):
+        folders_of(["nosuchthing"])
+
+
+WITHOUT_ROOT = """
+    import asyncio, os, sys
+    from trivium.sandbox import Limits, Ns
+    async def main():
+        assert os.geteuid()
+        provider = Ns(packages=())
+        box, twin = await provider.create(sys.argv[1], Limits(disk=8 << 20), n=2)
+        assert (await box.exec("echo more >> readme.txt; cat readme.txt")).output == "hello\\nmore\\n"
+        assert (await box.exec("head -c 16M /dev/zero > big")).code != 0
+        (fork,) = await provider.create(await box.snapshot())
+        assert (await fork.exec("cat readme.txt")).output == "hello\\nmore\\n"
+        assert await twin.read("readme.txt") == b"hello\\n"
+        assert (await box.exec(["python3", "-c", "import socket; socket.socket(40, 1)"])).code == 1
+        assert (await box.exec("sleep 100", seconds=0.3)).timed_out
+        assert any("user" in line for line in provider.capabilities().missing)
+        await provider.close()
+        print("fine")
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="all other tests are without root already")
+def test_without_root(provider, image):
+    python = "/usr/bin/python3"
+    probe = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", python]
+    if (
+        not Path(python).exists()
+        or subprocess.run([*probe, "-c", "import sys; sys.exit(sys.version_info < (3, 11))"]).returncode
+    ):
+        pytest.skip(f"no {python} of 3.11 that somebody else than root may run")
+    place = Path("/tmp") / f"trivium-everyone-{os.getpid()}"
+    shutil.copytree(Path(__file__).parents[2] / "src", place / "src", ignore=shutil.ignore_patterns("assets", "__pycache__"))
+    shutil.copytree(image, place / "image")
+    for folder in folders_of(["packaging"]):
+        (shutil.copytree if folder.is_dir() else shutil.copy)(folder, place / "src" / folder.name)
+    try:
+        environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(place / "src"), "HOME": "/tmp"}
+        code = textwrap.dedent(WITHOUT_ROOT)
+        ran = subprocess.run(
+            [*probe, "-c", code, str(place / "image")], env=environment, capture_output=True, text=True, timeout=250
+        )
+        if "namespaces cannot be had here" in ran.stderr:
+            pytest.skip(ran.stderr.splitlines()[-1])
+        assert ran.stdout == "fine\n", ran.stderr
+    finally:
+        shutil.rmtree(place)
