@@ -187,7 +187,7 @@ def test_without_root(provider, image):
     place = Path("/tmp") / f"trivium-everyone-{os.getpid()}"
     shutil.copytree(Path(__file__).parents[2] / "src", place / "src", ignore=shutil.ignore_patterns("assets", "__pycache__"))
     shutil.copytree(image, place / "image")
-    for folder in folders_of(["packaging", "httpx"]):
+    for folder in folders_of(["packaging", "httpx", "msgspec"]):
         (shutil.copytree if folder.is_dir() else shutil.copy)(folder, place / "src" / folder.name)
     try:
         environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(place / "src"), "HOME": "/tmp"}
