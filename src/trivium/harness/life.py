@@ -15,8 +15,9 @@ from trivium.harness.compaction import Oldest, Summary, summary_in
 from trivium.harness.context import Context
 from trivium.harness.place import OpenPlace, close, whole
 from trivium.harness.results import Results, no_summary
+from trivium.harness.saved import Saved
 from trivium.harness.snapshot import Snapshot
-from trivium.harness.watch import CallEvent, CutEvent, Teller, TurnEvent, Watch
+from trivium.harness.watch import CallEvent, CutEvent, SnapshotEvent, Teller, TurnEvent, Watch
 from trivium.policy import Policy, Reply, Speech, View
 from trivium.policy.message import Message
 from trivium.trace import Episode, Fault, Join, Piece, Prune, Restart, Spawn, Stop, Summarize, Thread, stages
@@ -51,7 +52,8 @@ class Life:
     task: asyncio.Task | None = None  # of a sub-agent: what runs it
 
     def __post_init__(self) -> None:
-        self.threads.append(self.thread)
+        if not any(thread is self.thread for thread in self.threads):  # that of a resumed episode is on record
+            self.threads.append(self.thread)
 
     @classmethod
     def of_agent(
@@ -86,7 +88,7 @@ class Life:
     def is_agent(self) -> bool:
         return self.thread is self.episode.agent
 
-    async def live(self, start: Snapshot | None = None) -> None:
+    async def live(self, start: Snapshot | Saved | None = None) -> None:
         """Live from `start` until something ends the thread, in a place of its own where its harness has one. The policy's time
         is its own doing; a place that takes as long to open, or to be looked at in the end, is broken."""
         turn, snapshot = (start.turn, start.place) if start else (0, "")
@@ -155,8 +157,10 @@ class Life:
         self.teller.tell(event)
         if self.is_agent:
             self.teller.check()
-        if event.wanted and snapshot and self.place:
-            snapshot.place = await self._snapshot_place()
+        if event.wanted and snapshot:
+            snapshot.place = await self._snapshot_place() if self.place else ""
+            self.teller.tell(SnapshotEvent(snapshot, self.episode))
+            self.teller.check()
 
     async def _snapshot_place(self) -> str:
         assert self.place is not None

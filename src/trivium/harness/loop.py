@@ -13,6 +13,7 @@ from trivium.harness.base import Limits, Tool, Window
 from trivium.harness.context import Context, Ending
 from trivium.harness.life import Life
 from trivium.harness.place import Place
+from trivium.harness.saved import Saved
 from trivium.harness.snapshot import Snapshot
 from trivium.harness.toolset import Toolset
 from trivium.harness.watch import Watch
@@ -129,6 +130,22 @@ class Harness:
         life = Life.of_agent(self._for(parent.task), episode, policy, context, watch, seconds)
         return await _lived(life, snapshot)
 
+    async def resume(
+        self, saved: Saved, policy: Policy, *, seconds: float | None = None, watch: Watch | None = None
+    ) -> Episode:
+        """Go on with an attempt that a kill ended, from the snapshot that was saved of it: the same episode, which ends as it
+        would have ended, with the same random streams. Raises InputError for one of another harness, and where the harness
+        has a place and the snapshot none of it."""
+        episode, harness = saved.episode, self._for(saved.episode.task)
+        if episode.deployment != self.digest:
+            raise InputError(f"episode {episode.id} was begun in another harness: resume it in its own")
+        if self.place is not None and not saved.place:
+            raise InputError(f"what was saved of episode {episode.id} has no snapshot of its place: begin it anew")
+        if saved.place and watch:  # which may ask for a snapshot of the same turn again
+            episode.snapshots.remove(saved.place)
+        context = saved.context(episode, policy.renderer, self.window, harness.specs)
+        return await _lived(Life.of_agent(harness, episode, policy, context, watch, seconds), saved)
+
     def _for(self, task: Task) -> Harness:
         """This harness with as many of its tools as the task offers."""
         return self.with_tools(self.toolset.only(task.tools)) if task.tools else self
@@ -156,7 +173,7 @@ class Harness:
         return [*opening, *messages, *question]
 
 
-async def _lived(life: Life, start: Snapshot | None = None) -> Episode:
+async def _lived(life: Life, start: Snapshot | Saved | None = None) -> Episode:
     """The episode of an agent that has lived to its end. Raises what its watch raised."""
     await life.live(start)
     life.teller.check()

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from trivium.errors import InputError
 from trivium.harness.snapshot import Snapshot
-from trivium.trace import Call, Cut
+from trivium.trace import Call, Cut, Episode
 
 
 @dataclass(slots=True)
@@ -61,7 +61,16 @@ class CutEvent:
     cut: Cut
 
 
-Event = TurnEvent | CallEvent | CutEvent
+@dataclass(frozen=True, slots=True)
+class SnapshotEvent:
+    """A snapshot that was asked for is whole: that of the place is in it. `episode` stands as it stood there, until its turn
+    begins."""
+
+    snapshot: Snapshot
+    episode: Episode
+
+
+Event = TurnEvent | CallEvent | CutEvent | SnapshotEvent
 
 Watch = Callable[[Event], None]
 

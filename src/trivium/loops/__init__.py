@@ -11,24 +11,30 @@ from importlib import import_module
 from trivium.loops.run import Event, Run
 
 _HOME = {
-    "Journal": "trivium.loops.own", "Pace": "trivium.loops.plan", "Plan": "trivium.loops.plan",
+    "Continuations": "trivium.loops.futures", "continuations": "trivium.loops.futures", "every_turn": "trivium.loops.futures",
+    "surviving": "trivium.loops.killed", "Journal": "trivium.loops.own", "Pace": "trivium.loops.plan",
+    "Plan": "trivium.loops.plan",
     "Source": "trivium.loops.source", "fresh": "trivium.loops.staleness", "rl": "trivium.loops.reinforce",
     "rollouts": "trivium.loops.source", "run_loop": "trivium.loops.own", "sft": "trivium.loops.imitate",
     "through": "trivium.loops.published", "timed": "trivium.loops.cost",
 }  # fmt: skip
 
 __all__ = [
+    "Continuations",
     "Event",
     "Journal",
     "Pace",
     "Plan",
     "Run",
     "Source",
+    "continuations",
+    "every_turn",
     "fresh",
     "rl",
     "rollouts",
     "run_loop",
     "sft",
+    "surviving",
     "through",
     "timed",
 ]

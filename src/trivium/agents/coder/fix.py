@@ -1,0 +1,109 @@
+"""A trained coder on a person's own folder: it works on a copy in a sandbox, and what comes of it is a diff."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from trivium import files
+from trivium.errors import InputError
+
+SKIPPED = frozenset(
+    {".git", ".hg", "__pycache__", ".venv", "venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
+)
+LARGEST = 1_000_000
+MOST = 20_000_000
+"""Bytes of one file, and of all together, that are copied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A folder's files as they were read, path -> bytes, and the paths that were left out as too large or no plain file."""
+
+    folder: Path
+    held: dict[str, bytes]
+    skipped: list[str]
+
+
+def read_folder(folder: str | Path) -> Copy:
+    """Raises InputError for what is no folder, an empty one, and one that is too large."""
+    top = Path(folder)
+    if not top.is_dir():
+        raise InputError(f"{folder} is no folder: name the one of your project")
+    held: dict[str, bytes] = {}
+    skipped: list[str] = []
+    for path in _plain_files(top):
+        name = path.relative_to(top).as_posix()
+        if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST or not _is_plain(name):
+            skipped.append(name)
+            continue
+        held[name] = path.read_bytes()
+        if sum(map(len, held.values())) > MOST:
+            raise InputError(f"{folder} has more than {MOST:,} bytes of files: name the folder of one project")
+    if not held:
+        raise InputError(f"{folder} has no files to work on")
+    return Copy(top, held, skipped)
+
+
+def _plain_files(top: Path) -> list[Path]:
+    found: list[Path] = []
+    for folder, folders, names in os.walk(top):
+        folders[:] = sorted(each for each in folders if each not in SKIPPED)
+        found += [Path(folder, name) for name in sorted(names)]
+    return found
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a file's name is text; one of odd bytes is left where it is."""
+    return name.encode(errors="replace").decode() == name
+
+
+def diff(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> str:
+    """A unified diff of two folders, file by file; of what is no text, that it differs."""
+    parts = [_one(path, before.get(path), after.get(path)) for path in sorted(before.keys() | after.keys())]
+    return "".join(parts)
+
+
+def _one(path: str, old: bytes | None, new: bytes | None) -> str:
+    if old == new:
+        return ""
+    names = ("/dev/null" if old is None else f"a/{path}", "/dev/null" if new is None else f"b/{path}")
+    try:
+        lines = [(each or b"").decode().splitlines(keepends=True) for each in (old, new)]
+    except UnicodeDecodeError:
+        return f"Binary files {names[0]} and {names[1]} differ\n"
+    shown = difflib.unified_diff(*lines, *names)
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in shown)
+
+
+def apply(copy: Copy, after: Mapping[str, bytes]) -> list[str]:
+    """Write what changed into the folder, each file whole or not at all. InputError, and no change, where a file is not any
+    more as it was copied."""
+    changed = sorted(path for path in copy.held.keys() | after.keys() if copy.held.get(path) != after.get(path))
+    for path in changed:
+        place = _inside(copy.folder, path)
+        now = place.read_bytes() if place.is_file() else None
+        if now != copy.held.get(path):
+            raise InputError(f"{place} has changed since it was copied: nothing was applied; ask again")
+    for path in changed:
+        place = _inside(copy.folder, path)
+        if path not in after:
+            place.unlink()
+            continue
+        mode = place.stat().st_mode if place.exists() else None
+        place.parent.mkdir(parents=True, exist_ok=True)
+        files.swap(place, after[path])
+        if mode is not None:
+            place.chmod(mode)
+    return changed
+
+
+def _inside(folder: Path, path: str) -> Path:
+    """InputError for a place that a link leads out of the folder."""
+    place = folder / path
+    if not place.resolve().is_relative_to(folder.resolve()):
+        raise InputError(f"{place} lies outside of {folder} by a link: nothing was applied")
+    return place

@@ -1,0 +1,25 @@
+"""How a person reads a coder's episode, and which of its numbers: handed to the viewer, which knows no agent."""
+
+from __future__ import annotations
+
+from trivium.trace import Task
+from trivium.viewer import Labels, Panels
+
+
+def _change(task: Task) -> str:
+    """The true change in short."""
+    edits = task.truth.get("edits") or []
+    return "; ".join(f"{edit['path']}: {edit['old'].strip()} -> {edit['new'].strip()}" for edit in edits)
+
+
+LABELS = Labels(answer=_change, maxima={"reward": 1.5})
+
+PANELS = Panels(
+    table=("solved", "passed", "broken_calls", "unfinished", "summaries", "turns", "edits"),
+    held_out=("reward", "solved", "passed"),
+    behaviour=("broken_calls", "turns", "edits", "unfinished"),
+    arms=(("reward", "solved", "passed", "broken_calls"), ("turns", "summaries", "effort_price", "entropy")),
+    shares=frozenset({"solved", "passed", "unfinished"}),
+    titles={"solved": "all hidden tests pass", "passed": "hidden tests passed"},
+    progress={"reward": "reward", "solved": "solved"},
+)

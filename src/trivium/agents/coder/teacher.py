@@ -1,0 +1,124 @@
+"""The scripted coder that a warm-up imitates: it knows the edits of a task, reads what it has to, and summarizes when asked.
+
+It errs now and then in ways that RL can mend: an edit whose text is not there, mended at once, and the last of several edits
+forgotten.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from trivium.agents.coder.summary import REQUEST
+from trivium.policy import View
+from trivium.policy.message import Message
+from trivium.policy.scripted import call, say
+from trivium.trace import Task
+
+LISTED = 6
+"""Changes that a summary says in full."""
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """How often the teacher is wrong on purpose: an edit that is not there, and the last edits of several forgotten."""
+
+    slips: float = 0.06
+    forgets: float = 0.25
+
+
+@dataclass(slots=True)
+class Work:
+    """What the teacher still has to do at one attempt."""
+
+    task: Task
+    rng: random.Random
+    left: list[Mapping[str, str]]
+    done: list[Mapping[str, str]] = field(default_factory=list)
+    shown: set[str] = field(default_factory=set)
+    reread: bool = True
+    slipped: bool = False
+
+
+class Teacher:
+    """Makes the script of tasks that have `edits` (trivium.tasks.projects). It keeps its place at each attempt."""
+
+    def __init__(self, tasks: Sequence[Task], faults: Faults = Faults(), seed: int = 0) -> None:
+        self.tasks = {task.id: task for task in tasks}
+        self.faults, self.seed = faults, seed
+        self.works: dict[tuple[int | str, ...], Work] = {}
+
+    def script(self) -> Callable[[View], Message]:
+        return self.speak
+
+    def speak(self, view: View) -> Message:
+        """The next reply at the attempt that `view` is of, told by its stream: (seed, task, sample, thread, turn, ...)."""
+        key, turn, purpose = view.stream[:4], view.stream[4], view.stream[5:]
+        if turn == 0 and not purpose:
+            self.works[key] = self._begin(str(view.stream[1]), key)
+        work = self.works[key]
+        if purpose or str(view.messages[-1].get("content", "")).endswith(REQUEST):
+            return say(self._summary(work))
+        return self._next(work, view)
+
+    def _begin(self, id: str, key: tuple[int | str, ...]) -> Work:
+        task, rng = self.tasks[id], random.Random(f"{self.seed} {key}")
+        edits = list(task.truth["edits"])
+        if len(edits) > 1 and rng.random() < self.faults.forgets:
+            edits = edits[: rng.randrange(1, len(edits))]
+        return Work(task, rng, edits)
+
+    def _next(self, work: Work, view: View) -> Message:
+        """Read what the request leaves out, find and read the file, make the edit, end."""
+        if work.reread:
+            for path in work.task.truth["clues"]:
+                if path not in work.shown:
+                    return _read(work, path)
+            work.reread = False
+        if not work.left:
+            return say("Done.")
+        edit = work.left[0]
+        seen = "\n".join(str(message.get("content") or "") for message in view.messages if message["role"] != "system")
+        if edit["path"] not in work.shown:
+            return _read(work, edit["path"]) if edit["path"] in seen else call(("grep", {"pattern": f" def {edit['name']}"}))
+        return self._slip(work, edit) or _edit(work)
+
+    def _slip(self, work: Work, edit: Mapping[str, str]) -> Message | None:
+        """An edit with one word wrong, once, and not where it would be right."""
+        words = edit["old"].split(" ")
+        if work.slipped or len(words) < 3 or work.rng.random() >= self.faults.slips:
+            return None
+        work.slipped = True
+        at = work.rng.randrange(1, len(words))
+        old = " ".join([*words[:at], "total", *words[at + 1 :]])
+        if old in work.task.truth["files"].get(edit["path"], ""):
+            return None
+        return call(("edit_file", {"path": f" {edit['path']}", "old": old, "new": edit["new"]}))
+
+    def _summary(self, work: Work) -> str:
+        """What is done by the names of functions, what is left by the words that asked for it."""
+        requests = [_request(work.task, edit) for edit in work.left]
+        done = "".join(f" {edit['name']}" for edit in work.done)
+        left = "".join(f" {request}" for request in requests[:LISTED])
+        work.shown.clear()
+        work.reread = len(requests) > LISTED
+        return f"Summary:\nDone:{done}. Left:{left}" + " Then notes.txt." * work.reread
+
+
+def _read(work: Work, path: str) -> Message:
+    work.shown.add(path)
+    return call(("read_file", {"path": f" {path}"}))
+
+
+def _edit(work: Work) -> Message:
+    edit = work.left.pop(0)
+    work.done.append(edit)
+    return call(("edit_file", {"path": f" {edit['path']}", "old": edit["old"], "new": edit["new"]}))
+
+
+def _request(task: Task, edit: Mapping[str, str]) -> str:
+    """The line of the task's notes that asks for an edit; where there is none, the edit in short."""
+    lines = str(task.truth["files"].get("notes.txt", "")).splitlines()
+    named = (line.removeprefix("- ") for line in lines if edit["name"] in line)
+    return next(named, f"{edit['path']} {edit['name']}.")

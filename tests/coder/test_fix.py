@@ -1,0 +1,89 @@
+"""A person's folder: what is copied, what a diff says, and what is written back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+import pytest
+
+from trivium.agents.coder.fix import LARGEST, apply, diff, read_folder
+from trivium.errors import InputError
+
+
+@pytest.fixture
+def folder(tmp_path):
+    top = tmp_path / "project"
+    (top / "shop").mkdir(parents=True)
+    (top / ".git").mkdir()
+    (top / ".git" / "HEAD").write_text("ref")
+    (top / "cart.py").write_text("a\nb\nc\n")
+    (top / "shop" / "run.sh").write_text("echo\n")
+    (top / "shop" / "run.sh").chmod(0o755)
+    (top / "logo.png").write_bytes(b"\x89\0")
+    return top
+
+
+def test_a_copy_leaves_out_what_is_no_part_of_the_work(folder):
+    (folder / "big.bin").write_bytes(b"x" * (LARGEST + 1))
+    (folder / "link").symlink_to("/etc/passwd")
+    with open(os.fsencode(folder) + b"/caf\xe9.py", "w") as odd:
+        odd.write("x")
+    copy = read_folder(folder)
+    assert sorted(copy.held) == ["cart.py", "logo.png", "shop/run.sh"]
+    assert len(copy.skipped) == 3
+
+
+def test_no_folder_and_an_empty_one_are_refused(tmp_path):
+    with pytest.raises(InputError, match="is no folder"):
+        read_folder(tmp_path / "none")
+    with pytest.raises(InputError, match="has no files"):
+        read_folder(tmp_path)
+
+
+def after(copy):
+    changed = {**copy.held, "cart.py": b"a\nB\nc", "new/file.py": b"x = 1\n", "shop/run.sh": b"echo 2\n"}
+    return {path: data for path, data in changed.items() if path != "logo.png"}
+
+
+def test_a_diff_says_what_changed(folder):
+    copy = read_folder(folder)
+    text = diff(copy.held, after(copy))
+    assert "--- a/cart.py\n+++ b/cart.py\n" in text and "-b\n" in text and "+B\n" in text
+    assert "+c\n\\ No newline at end of file\n" in text
+    assert "--- /dev/null\n+++ b/new/file.py\n" in text and "Binary files a/logo.png and /dev/null differ\n" in text
+    assert diff(copy.held, copy.held) == ""
+
+
+@pytest.mark.skipif(not shutil.which("patch"), reason="there is no patch here")
+def test_patch_takes_the_diff(folder):
+    copy = read_folder(folder)
+    new = {**copy.held, "cart.py": b"a\nB\nc", "shop/run.sh": b"echo 2\n"}
+    subprocess.run(["patch", "-p1", "-s"], input=diff(copy.held, new).encode(), cwd=folder, check=True)
+    assert read_folder(folder).held == new
+
+
+def test_what_changed_is_written_back_and_nothing_else(folder):
+    copy = read_folder(folder)
+    (folder / "own.txt").write_text("not mine to touch")
+    assert apply(copy, after(copy)) == ["cart.py", "logo.png", "new/file.py", "shop/run.sh"]
+    assert read_folder(folder).held == {**after(copy), "own.txt": b"not mine to touch"}
+    assert (folder / "shop" / "run.sh").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_file_that_changed_meanwhile_stops_all_of_it(folder):
+    copy = read_folder(folder)
+    (folder / "shop" / "run.sh").write_text("mine\n")
+    with pytest.raises(InputError, match="has changed since it was copied"):
+        apply(copy, after(copy))
+    assert (folder / "cart.py").read_text() == "a\nb\nc\n"
+
+
+def test_nothing_is_written_through_a_link(folder, tmp_path):
+    copy = read_folder(folder)
+    (tmp_path / "outside").mkdir()
+    (folder / "new").symlink_to(tmp_path / "outside")
+    with pytest.raises(InputError, match="lies outside"):
+        apply(copy, after(copy))
+    assert not list((tmp_path / "outside").iterdir())

@@ -1,0 +1,110 @@
+"""A coder's books behind its summaries, its teacher, and the hints for its turns that went wrong."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.coder.house import TASK, Desks, attempt, harness, shown
+from trivium.agents.coder.hints import advice, hint
+from trivium.agents.coder.summary import REQUEST, compaction
+from trivium.agents.coder.teacher import Faults, Teacher
+from trivium.agents.coder.todo import kept
+from trivium.harness import Window
+from trivium.policy import Scripted
+from trivium.policy.scripted import call, say
+from trivium.tasks.projects import projects
+from trivium.trace import Call, Restart, Summarize
+from trivium.train import Feedback
+
+READ = call(("read_file", {"path": "cart.py"}))
+EDIT = call(("edit_file", {"path": " cart.py", "old": " return price - 2", "new": " return price + 2"}))
+TODO = call(("todo", {"add": ["mend tax", "tell"]}), ("todo", {"done": [1]}))
+
+
+def test_open_to_dos_and_touched_files_stand_behind_a_summary(renderer):
+    script = [TODO, EDIT, READ, say("Thinking.\nSummary:\nDone: tax."), say("Done.")]
+    window = Window(1600, soft=0.9, hard=1.0, reply=200, summarize=compaction("own"))
+    episode = attempt(renderer, *script, window=window)
+    assert episode.agent.stop.reason == "finished" and len(episode.agent.segments) == 2
+    second = episode.agent.segments[1]
+    begun = renderer.decode(second.tokens[: second.carried])
+    assert (
+        "Your summary so far:\nDone: tax.\nOpen to-dos: 2 tell\nFiles touched: cart.py\nSummaries so far: 1<|im_end|>" in begun
+    )
+    assert renderer.decode(episode.agent.segments[0].tokens).count(REQUEST) == 1
+
+
+def test_books_of_nothing_are_empty(renderer):
+    assert kept(attempt(renderer, say("Done.")).agent) == []
+
+
+def lived(renderer, task, faults=Faults(0.0, 0.0), way="own", budget: int = 5000):
+    desks = Desks()
+    window = Window(budget, soft=0.9, hard=1.0, reply=600, summarize=compaction(way))
+    teacher = Scripted(Teacher([task], faults).speak, renderer, name="teacher")
+    episode = asyncio.run(harness(desks, window).run(task, teacher))
+    return episode, {path: data.decode() for path, data in desks.snapshots[episode.snapshots[-1]].items()}
+
+
+def test_the_teacher_makes_the_true_change_of_every_grade(renderer):
+    for task in projects(12, grades=(0, 1, 2, 3), seed=5):
+        episode, files = lived(renderer, task)
+        assert episode.agent.stop.reason == "finished" and not any(made.error for made in episode.agent.calls)
+        assert files == {**task.truth["files"], **task.truth["change"]}, task.truth["kind"]
+
+
+def test_the_teacher_goes_on_from_its_own_summaries(renderer):
+    (task,) = projects(1, grades=(4,), seed=3)
+    episode, files = lived(renderer, task)
+    assert sum(isinstance(op, Summarize) for op in episode.ops) >= 1
+    assert files == {**task.truth["files"], **task.truth["change"]}
+
+
+def test_the_teacher_lives_with_its_oldest_turns_cut(renderer):
+    (task,) = projects(1, grades=(4,), seed=3)
+    episode, files = lived(renderer, task, way="cut")
+    assert any(isinstance(op, Restart) for op in episode.ops) and episode.agent.stop.reason == "finished"
+    assert files == {**task.truth["files"], **task.truth["change"]}
+
+
+def test_the_teacher_errs_on_purpose_and_mends_what_it_said(renderer):
+    (task,) = projects(1, grades=(0,), seed=5)
+    episode, files = lived(renderer, task, Faults(slips=1.0, forgets=0.0))
+    errors = [made.error for made in episode.agent.calls if made.error]
+    assert len(errors) == 1 and "is not there" in errors[0]
+    assert files == {**task.truth["files"], **task.truth["change"]}
+
+
+def test_hints_are_for_the_turns_that_went_wrong(renderer):
+    wrong = call(("edit_file", {"path": "cart.py", "old": "zzz", "new": "y"}))
+    episode = attempt(renderer, READ, wrong, call(("todo", {"add": ["tell"]})), say("Done."))
+    turns = Feedback(hint, renderer).of(episode, {"agent"})
+    taught = [renderer.decode(turn.teacher) for turn in turns]
+    assert len(turns) == 2
+    assert "Copy old letter by letter from the file as it was read.<|im_end|>" in taught[0]
+    assert "To-dos are still open: tell.<|im_end|>" in taught[1]
+
+
+def test_each_kind_of_error_has_its_hint():
+    errors = {
+        "cart.py: the text to replace is there 2 times; give more of it.": "line before it",
+        "there is no file car.py; list_files shows them.": "Use a path",
+        "there is no tool 'raed'; there are read_file": "Call a tool as",
+        "edit_file: Object missing required field `old`": "Call a tool as",
+        "something else": "Avoid this: something else",
+    }
+    for error, words in errors.items():
+        assert words in advice(Call("0", 0, "edit_file", {}, error=error, fault="arguments"))
+
+
+def test_what_was_nobodys_doing_has_no_hint(renderer):
+    def bug(files):
+        raise RuntimeError("bug")
+
+    episode = attempt(renderer, call(("run", {"command": "x"})), say("Done."), desks=Desks({"x": bug}))
+    assert "bug" in shown(episode)[0] and Feedback(hint, renderer).of(episode, {"agent"}) == []
+
+
+def test_the_request_is_one_sentence_or_two():
+    assert len(REQUEST) < 100 and compaction("prompted").request.count("\n") >= 12 and compaction("cut").request == ""
+    assert TASK.truth["expected"]
