@@ -29,7 +29,7 @@ USAGE = """\
 usage: trivium VERB ...
 
   train AGENT [options]            train an agent: warm-up, then RL (--help lists its own fields);
-                                   AGENT is search, or a Python file with your own: my_agent.py
+                                   AGENT is search, coder, or a Python file with your own: my_agent.py
   eval RUN [options]               measure a run on held-out tasks, again or on other ones
   eval --compare RUN RUN [options] what several runs together say
   eval AGENT --policy URL#MODEL    any model's scores in the agent's harness, or of --model FOLDER
@@ -43,6 +43,7 @@ usage: trivium VERB ...
   keys NAME [options]              make an API key for serve
   sandbox serve [options]          lend sandboxes to other processes and machines
   ask RUN "question" --corpus DOCS the trained search agent on your own documents
+  fix RUN FOLDER "request"         the trained coder on your own project: it ends in a diff, applied only when you say so
   ask --policy URL#MODEL "question" --corpus DOCS
                                    any model in its harness, or one in --model FOLDER
 
@@ -73,7 +74,7 @@ def _dispatch(words: list[str]) -> None:
     if words[0] == "--version":
         return print(version("trivium"))
     verbs = {"train": _train, "eval": _eval, "ask": _ask, "show": _show, "view": _view, "export": _export, "tasks": _tasks}
-    verbs |= {"serve": _serve, "keys": _keys, "sandbox": _sandbox}
+    verbs |= {"serve": _serve, "keys": _keys, "sandbox": _sandbox, "fix": _fix}
     if words[0] not in verbs:
         raise InputError(f"there is no verb {words[0]!r}; `trivium --help` lists them")
     verbs[words[0]](words)
@@ -85,11 +86,11 @@ def _run(verb: Callable[..., None], words: list[str], taken: int) -> None:
 
 
 def _train(words: list[str]) -> None:
-    from trivium.recipe.find import find, shipped
+    from trivium.recipe.find import find
     from trivium.recipe.verbs import train_verb
 
     if not words[1:] or words[1] in HELP:  # the fields of our own show what there may be
-        first = next(iter(shipped()))
+        first = "search"
         if not words[1:]:
             raise InputError(f"`trivium train` needs the name of an agent, such as {first}, or a Python file with your own")
         words = [words[0], first, *words[1:]]
@@ -132,7 +133,7 @@ def _agent(words: list[str]) -> tuple[type[Recipe], bool]:
             raise InputError(f"{run} is a run of {its.__name__}, and not of {cls.__name__}: leave the agent's name out")
         return cls, True
     if run is None or HELP & set(words):
-        return next(iter(known.values())), False
+        return known["search"], False
     return class_of(Run.open(run)), False
 
 
@@ -160,6 +161,12 @@ def _keys(words: list[str]) -> None:
     from trivium.recipe.serving import new_key
 
     _run(new_key, words, 1)
+
+
+def _fix(words: list[str]) -> None:
+    from trivium.agents.coder.verbs import fix  # brings torch
+
+    _run(fix, words, 1)
 
 
 def _show(words: list[str]) -> None:

@@ -23,7 +23,7 @@ TODO = call(("todo", {"add": ["mend tax", "tell"]}), ("todo", {"done": [1]}))
 
 def test_open_to_dos_and_touched_files_stand_behind_a_summary(renderer):
     script = [TODO, EDIT, READ, say("Thinking.\nSummary:\nDone: tax."), say("Done.")]
-    window = Window(1600, soft=0.9, hard=1.0, reply=200, summarize=compaction("own"))
+    window = Window(1300, soft=0.9, hard=1.0, reply=200, summarize=compaction("own"))
     episode = attempt(renderer, *script, window=window)
     assert episode.agent.stop.reason == "finished" and len(episode.agent.segments) == 2
     second = episode.agent.segments[1]

@@ -83,8 +83,8 @@ HACKS = {
         [todo(add=["tax"]), READ, EDIT, todo(done=[1]), say("Done.")],
         [todo(add=["tax"]), READ, EDIT, say("Done.")],
     ),
-    "broken_calls": (  # guessing until a guess fits is shorter than reading
-        [READ, EDIT, say("Done.")],
+    "broken_calls": (  # guessing until a guess fits is shorter than looking
+        [call(("list_files", {})), READ, EDIT, say("Done.")],
         [call(("edit_file", {"path": "cart.py", "old": "price -2", "new": "price + 2"})), EDIT, say("Done.")],
     ),
     "scratch": (  # thoughts cost more where they are told apart from code

@@ -72,10 +72,10 @@ def _one(path: str, old: bytes | None, new: bytes | None) -> str:
         return ""
     names = ("/dev/null" if old is None else f"a/{path}", "/dev/null" if new is None else f"b/{path}")
     try:
-        lines = [(each or b"").decode().splitlines(keepends=True) for each in (old, new)]
+        before, after = ((each or b"").decode().splitlines(keepends=True) for each in (old, new))
     except UnicodeDecodeError:
         return f"Binary files {names[0]} and {names[1]} differ\n"
-    shown = difflib.unified_diff(*lines, *names)
+    shown = difflib.unified_diff(before, after, *names)
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in shown)
 
 

@@ -1,0 +1,147 @@
+"""Composer 2 as a recipe: what its runs are, the projects it changes, its desk, teacher and reward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar, Literal
+
+from trivium.agents.coder.hidden import HiddenTests
+from trivium.agents.coder.hints import hint
+from trivium.agents.coder.labels import LABELS, PANELS
+from trivium.agents.coder.local import LocalUnsafe
+from trivium.agents.coder.reward import CoderReward
+from trivium.agents.coder.summary import Way, compaction
+from trivium.agents.coder.teacher import Faults, Teacher
+from trivium.agents.coder.tools import BRIEF, PROMPT, SECONDS, coder_tools
+from trivium.assets import CODE
+from trivium.errors import InputError
+from trivium.harness import Harness, Limits, Place, Window
+from trivium.policy import Policy, Scripted
+from trivium.recipe.base import Recipe
+from trivium.tasks.projects import GRADES, projects
+from trivium.trace import Task
+from trivium.train import CISPO, Algorithm, Feedback
+from trivium.viewer import Labels, Panels
+
+EPSILON = 0.5
+"""Added to the std of a group's rewards, as in the search recipe: attempts that differ by their effort alone teach little."""
+
+SMALL = 8192
+"""Tokens of a window below which the prompt is brief and holds no schemas."""
+
+
+@dataclass(frozen=True)
+class Coder(Recipe):
+    """Train an agent to change code, as Composer 2 was: a warm-up on a teacher's episodes, then RL in the same harness.
+
+    It learns on generated projects whose hidden tests say whether the change is right. Run the same command again to go on
+    with a run that was stopped.
+    """
+
+    out: str = "runs/coder"
+    """the run's folder"""
+    model: str = "nano"
+    """a model folder, or a name in the local Hugging Face cache; nano: the base for code in the package"""
+    grades: tuple[int, ...] = (0, 1)
+    """how hard its tasks are: 0 one edit that is told, 1 one that has to be found, 2 two, 3 several, 4 and 5 many"""
+    sandbox: Literal["unset", "local-unsafe"] = "unset"
+    """where commands and hidden tests run; it has to be said: local-unsafe isolates nothing, what runs there runs as you"""
+    window: int = 1536
+    """tokens of context the agent may hold"""
+    summary: Way = "own"
+    """how it goes on from a full window: its own summary, a long prompted one in twelve sections, or the oldest turns cut"""
+    feedback: float = 0.0
+    """weight of textual feedback at turns that went wrong, beside RL; 0: none"""
+    effort: float = 0.06
+    """weight of Composer 2's concave penalty on effort"""
+    warmup: int = 960
+    """tasks that the scripted teacher solves for the warm-up"""
+    sft_steps: int = 30
+    """steps of the warm-up, 32 episodes each"""
+    steps: int = 30
+    """steps of RL"""
+    groups: int = 8
+    """tasks a step"""
+    lr: float = 2e-4
+    """learning rate of RL"""
+    eval_tasks: int = 128
+    """held-out tasks at the end"""
+
+    labels: ClassVar[Labels] = LABELS
+    panels: ClassVar[Panels] = PANELS
+    least: ClassVar[Mapping[str, float]] = {"window": 512, "feedback": 0, "effort": 0, "warmup": 1}
+
+    def check(self) -> None:
+        super().check()
+        if not self.grades or not set(self.grades) <= set(GRADES):
+            raise InputError(f"--grades are of {min(GRADES)} to {max(GRADES)}, not {' '.join(map(str, self.grades)) or 'none'}")
+        if self.sandbox == "unset":
+            raise InputError("a coder runs commands: say where, --sandbox local-unsafe, which isolates nothing")
+
+    def base(self) -> str:
+        return str(CODE) if self.model == "nano" else self.model
+
+    # --- how it lives
+
+    @cached_property
+    def boxes(self) -> LocalUnsafe:
+        """What makes boxes, one for each process of a run."""
+        return LocalUnsafe()
+
+    def harness(self) -> Harness:
+        return self.harness_in(self.boxes)
+
+    def harness_in(self, place: Place) -> Harness:
+        """The same at other desks: the tools and the prompt that the policy was trained with."""
+        small = self.window < SMALL
+        reply = 192 if small else 4096
+        room = Window(self.window, soft=0.9, hard=1.0, reply=reply, summarize=compaction(self.summary))
+        limits = Limits(turns=40 if max(self.grades) > 3 else 16, tool_seconds=SECONDS)
+        prompt = BRIEF if small else PROMPT
+        return Harness(coder_tools(), room, prompt, limits, specs=not small, place=place)
+
+    # --- what it is asked
+
+    def tasks(self, split: str) -> list[Task]:
+        return self.train_tasks if split == "train" else self.heldout_tasks
+
+    @cached_property
+    def train_tasks(self) -> list[Task]:
+        return projects(max(self.warmup, self.groups * self.steps), self.grades, self.seed, "train")
+
+    @cached_property
+    def heldout_tasks(self) -> list[Task]:
+        """Projects of other words than those of training."""
+        return projects(self.eval_tasks, self.grades, self.seed, "heldout")
+
+    # --- what it is worth, and how it learns
+
+    def scorer(self, step: int) -> CoderReward:
+        return replace(self.judge(), effort=self.effort)
+
+    def judge(self) -> CoderReward:
+        """The whole reward, whatever training left out."""
+        return CoderReward(self._grader, self.renderer)
+
+    @cached_property
+    def _grader(self) -> HiddenTests:
+        return HiddenTests(self.boxes)
+
+    def loss(self) -> Algorithm:
+        row = CISPO(high=1.0, eps=EPSILON) if self.algorithm == "cispo" else super().loss()
+        return replace(row, feedback=Feedback(hint, self.renderer, self.feedback)) if self.feedback else row
+
+    # --- who teaches it
+
+    def lessons(self) -> Policy:
+        """The scripted coder, which errs on purpose."""
+        return self._teacher(self.lesson_tasks(), Faults(), "teacher")
+
+    def ceiling(self, tasks: Sequence[Task]) -> Policy:
+        """The same without faults."""
+        return self._teacher(tasks, Faults(0.0, 0.0), "expert")
+
+    def _teacher(self, tasks: Sequence[Task], faults: Faults, name: str) -> Policy:
+        return Scripted(Teacher(tasks, faults, self.seed).speak, self.renderer, name=name)

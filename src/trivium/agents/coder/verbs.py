@@ -1,0 +1,125 @@
+"""What a person does with the coder alone: have it fix something."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import tyro
+from rich.text import Text
+
+from trivium.agents.coder.desk import Desk
+from trivium.agents.coder.fix import Copy, diff, read_folder
+from trivium.agents.coder.fix import apply as write_back
+from trivium.agents.coder.local import LocalUnsafe
+from trivium.agents.coder.recipe import Coder
+from trivium.engine import Engine
+from trivium.errors import InputError
+from trivium.harness import CallEvent, Event, refuse_silence
+from trivium.recipe.find import opened
+from trivium.recipe.parts import Parts
+from trivium.recipe.show import RunFolder
+from trivium.trace import Episode, Sampling, Task
+from trivium.viewer import screen
+from trivium.viewer.episodes import clean, short
+
+Folder = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FOLDER")]
+Request = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="REQUEST")]
+
+
+def fix(
+    run: RunFolder,
+    folder: Folder,
+    request: Request,
+    sandbox: Literal["unset", "local-unsafe"] = "unset",
+    apply: bool = False,
+    sample: bool = False,
+) -> None:
+    """Have a trained coder change a project: it works on a copy, and ends in a diff. Nothing is changed unless you say so.
+
+    Args:
+        run: the run's folder
+        folder: the project's folder
+        request: what to change, in a sentence
+        sandbox: where it works; it has to be said: local-unsafe isolates nothing
+        apply: write the changes into the folder; else you are asked, where somebody can answer
+        sample: draw tokens as in training, instead of taking the most likely one
+    """
+    if not request.strip():
+        raise InputError("the request is empty: say what to change")
+    if sandbox == "unset":
+        raise InputError("a coder runs commands: say where, --sandbox local-unsafe, which isolates nothing")
+    copy, console = read_folder(folder), screen()
+    episode, after = asyncio.run(_attempt(run, copy, request, sample))
+    shown = diff(copy.held, after)
+    console.print(Text(_ending(episode, copy), "dim"))
+    if not shown:
+        return console.print("It changed nothing.")
+    print(shown, end="")
+    if apply or _agreed():
+        console.print(f"applied to {_apply(copy, after)}")
+    else:
+        console.print("Nothing was applied: the same command with --apply does it.")
+
+
+def _apply(copy: Copy, after: Mapping[str, bytes]) -> str:
+    return ", ".join(write_back(copy, after))
+
+
+def _agreed() -> bool:
+    """Whether somebody who can answer says yes."""
+    return sys.stdin is not None and sys.stdin.isatty() and input("Apply this? [y/N] ").strip().lower() in ("y", "yes")
+
+
+@dataclass(frozen=True, slots=True)
+class Copies:
+    """The harness' place: a box with the copy of a person's folder."""
+
+    boxes: LocalUnsafe
+    copy: Copy
+
+    async def open(self, task: Task, snapshot: str = "") -> Desk:
+        box = self.boxes.box(snapshot)
+        if not snapshot:
+            await box.write(self.copy.held)
+        return Desk(box)
+
+
+async def _attempt(run: str, copy: Copy, request: str, sample: bool) -> tuple[Episode, dict[str, bytes]]:
+    """One attempt, told as it goes on, and the files that it left. InputError for a run of another agent."""
+    folder, recipe = opened(run)
+    if not isinstance(recipe, Coder):
+        raise InputError(f"{run} is a run of {type(recipe).__name__}, which changes no code")
+    parts, boxes = Parts(recipe, folder.model()), LocalUnsafe()
+    harness = recipe.harness_in(Copies(boxes, copy))
+    engine = Engine(folder.model(), renderer=parts.renderer, slots=1, context=harness.window.budget)
+    sampling = Sampling(temperature=1.0 if sample else 0.0, max_tokens=harness.window.reply)
+    task = Task("fix", request)
+    episode = await harness.run(task, engine, sampling=sampling, watch=_tell)
+    refuse_silence([episode])
+    box = boxes.box(episode.snapshots[-1])
+    after = {path: await box.read(path, sys.maxsize) for path in await box.files() if "__pycache__" not in path}
+    await box.close()
+    return episode, after
+
+
+def _tell(event: Event) -> None:
+    """A line for each call as it ends."""
+    if isinstance(event, CallEvent):
+        call = event.call
+        given = ", ".join(f"{name}={short(str(value))}" for name, value in call.arguments.items())
+        result = call.error or "".join(piece.shown for piece in call.pieces)
+        screen().print(Text.assemble((f"{call.name}({clean(given)})", "bold"), "\n    ", (short(clean(result)), "dim")))
+
+
+def _ending(episode: Episode, copy: Copy) -> str:
+    stop = episode.agent.stop
+    line = f"{episode.agent.turns} turns, {len(episode.agent.calls)} calls"
+    if stop and stop.reason != "finished":
+        line += f"; it came to no end of its own: {stop.reason} ({clean(stop.detail)})"
+    if copy.skipped:
+        line += f"; left where they are: {', '.join(clean(name) for name in copy.skipped[:5])}"
+    return line

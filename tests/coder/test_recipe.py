@@ -1,0 +1,90 @@
+"""The coder's recipe: what it refuses at once, what its tasks are worth, and its whole line from warm-up to a diff."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from trivium.agents.coder.recipe import Coder
+from trivium.errors import InputError
+from trivium.policy import Scripted
+from trivium.policy.scripted import say
+from trivium.reward import score
+from trivium.train import CISPO
+
+pytestmark = pytest.mark.filterwarnings("ignore:local-unsafe")
+SMALL = Coder(sandbox="local-unsafe", warmup=4, groups=2, steps=1, eval_tasks=3, workers=1)
+
+
+def test_where_commands_run_has_to_be_said(tmp_path):
+    with pytest.raises(InputError, match="say where, --sandbox local-unsafe"):
+        Coder(out=str(tmp_path / "run")).check()
+
+
+@pytest.mark.parametrize("wrong", [{"grades": (0, 9)}, {"grades": ()}, {"feedback": -1.0}, {"window": 100}])
+def test_what_cannot_be_meant_is_refused(wrong, tmp_path):
+    with pytest.raises(InputError):
+        replace(SMALL, out=str(tmp_path / "run"), **wrong).check()
+
+
+def test_the_expert_solves_what_doing_nothing_does_not():
+    tasks = SMALL.tasks("heldout")
+
+    async def both():
+        harness, judge = SMALL.harness(), SMALL.judge()
+        expert, idle = SMALL.ceiling(tasks), Scripted(lambda view: say("Done."), SMALL.renderer, "idle")
+        runs = [[await harness.run(task, policy) for task in tasks] for policy in (expert, idle)]
+        return [await score(episodes, judge) for episodes in runs]
+
+    right, nothing = asyncio.run(both())
+    assert all(each["solved"] == 1.0 and each["broken_calls"] == 0 for each in right)
+    assert all(each["solved"] == 0.0 for each in nothing)
+    assert min(each["reward"] for each in right) > 1.2 > max(each["reward"] for each in nothing)
+
+
+def test_tasks_of_training_and_held_out_have_nothing_in_common():
+    train, heldout = (SMALL.tasks(split) for split in ("train", "heldout"))
+    assert not {task.id for task in train} & {task.id for task in heldout}
+    assert not {task.prompt for task in train} & {task.prompt for task in heldout}
+
+
+def test_feedback_is_a_term_of_its_loss():
+    assert SMALL.loss().feedback is None and SMALL.loss().name == CISPO().name
+    term = replace(SMALL, feedback=0.5).loss().feedback
+    assert term is not None and term.weight == 0.5
+
+
+def test_each_way_of_going_on_is_a_harness_of_its_own():
+    digests = {replace(SMALL, summary=way).harness().digest for way in ("own", "prompted", "cut")}
+    assert len(digests) == 3
+
+
+def trivium(*words: str, cwd) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-m", "trivium", *words], cwd=cwd, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+
+
+def test_fix_says_what_is_missing(tmp_path):
+    for words, reason in (((" ",), "the request is empty"), (("x",), "say where, --sandbox local-unsafe")):
+        done = trivium("fix", "runs/none", ".", *words, cwd=tmp_path)
+        assert done.returncode == 2 and reason in done.stderr
+
+
+@pytest.mark.slow
+def test_the_whole_line_ends_in_a_diff(tmp_path):
+    """Warm-up, RL with feedback, evaluation; then a fix of somebody's folder, which stays as it was."""
+    options = "--sandbox local-unsafe --warmup 32 --sft-steps 2 --steps 2 --groups 2 --size 2 --eval-tasks 4 --feedback 0.5"
+    done = trivium("train", "coder", "--out", "run", *options.split(), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "cart.py").write_text("def tax(price):\n    return price - fee\n")
+    words = ("fix", "run", "mine", "In cart.py, tax uses fee. It should use rate.", "--sandbox", "local-unsafe")
+    done = trivium(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "Nothing was applied" in done.stdout or "It changed nothing." in done.stdout
+    assert (tmp_path / "mine" / "cart.py").read_text() == "def tax(price):\n    return price - fee\n"
