@@ -1,69 +1,50 @@
-"""A coder's house for tests: desks in memory, whose commands are functions of their files, and a project to work on."""
+"""A coder's house for tests: desks of fake sandboxes, whose commands are functions of their files, and a project."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
-from trivium.agents.coder.desk import Desk, Outcome, project
+from trivium.agents.coder.desk import Desk, Desks
 from trivium.agents.coder.summary import compaction
 from trivium.agents.coder.tools import BRIEF, coder_tools
-from trivium.errors import PlaceError
 from trivium.harness import Harness, Limits, Window
 from trivium.policy import Scripted
-from trivium.trace import Task
+from trivium.sandbox import Fake, Result
+from trivium.sandbox import Limits as Room
+from trivium.trace import Episode, Task
 
-Command = Callable[[dict[str, bytes]], Outcome]
-NOTHING = Outcome(127, "no such command")
-
-
-@dataclass
-class MemoryBox:
-    """A box in memory. `full` is a disk without room; `commands` are what its shell knows."""
-
-    home: Desks
-    held: dict[str, bytes]
-
-    async def files(self) -> dict[str, int]:
-        return {path: len(data) for path, data in self.held.items()}
-
-    async def read(self, path: str, most: int) -> bytes:
-        return self.held[path][:most]
-
-    async def write(self, files: Mapping[str, bytes]) -> None:
-        if self.home.full:
-            raise OSError(28, "No space left on device")
-        self.held.update(files)
-
-    async def run(self, command: str, seconds: float, output: int) -> Outcome:
-        return self.home.commands.get(command, lambda files: NOTHING)(self.held)
-
-    async def snapshot(self) -> str:
-        id = f"s{len(self.home.snapshots)}"
-        self.home.snapshots[id] = dict(self.held)
-        return id
-
-    async def close(self) -> None:
-        self.home.open_boxes.remove(self)
+Answer = Callable[[dict[str, bytes]], Result]
 
 
-@dataclass
-class Desks:
-    """A Place of desks in memory."""
+class FakeDesks(Desks):
+    """Desks of fake sandboxes: `commands` are what their shell knows, `extra` files beside those of a task."""
 
-    commands: dict[str, Command] = field(default_factory=dict)
-    extra: dict[str, bytes] = field(default_factory=dict)
-    full: bool = False
-    snapshots: dict[str, dict[str, bytes]] = field(default_factory=dict)
-    open_boxes: list[MemoryBox] = field(default_factory=list)
+    def __init__(self, commands: dict[str, Answer] | None = None, extra: dict[str, bytes] | None = None, **limits: int) -> None:
+        self.commands = commands or {}
+        super().__init__(Fake(self.answer), Room(**limits))
+        self.extra = extra or {}
+
+    def answer(self, command, files: dict[str, bytes]) -> Result:
+        return self.commands.get(command, lambda files: Result(127, b"no such command"))(files)
 
     async def open(self, task: Task, snapshot: str = "") -> Desk:
-        if snapshot and snapshot not in self.snapshots:
-            raise PlaceError(f"there is no snapshot {snapshot}")
-        box = MemoryBox(self, dict(self.snapshots[snapshot]) if snapshot else {**project(task), **self.extra})
-        self.open_boxes.append(box)
-        return Desk(box)
+        desk = await super().open(task, snapshot)
+        if not snapshot:
+            await desk.box.write(self.extra)
+        return desk
+
+
+def left(desks: Desks, episode: Episode) -> dict[str, str]:
+    """The files that an episode left."""
+
+    async def read() -> dict[str, str]:
+        desk = await desks.open(episode.task, episode.snapshots[-1])
+        texts = await desk.texts()
+        await desk.close()
+        return texts
+
+    return asyncio.run(read())
 
 
 CART = "def total(items):\n    return sum(items)\n\n\ndef tax(price):\n    return price - 2\n"
@@ -91,7 +72,7 @@ def harness(desks: Desks, window: Window = WINDOW, **options) -> Harness:
 def attempt(renderer, *messages, desks: Desks | None = None, task: Task = TASK, window: Window = WINDOW, **options):
     """An episode that says `messages`, with what it was shown by each call."""
     policy = Scripted([*messages], renderer, "agent")
-    return asyncio.run(harness(desks or Desks(), window, **options).run(task, policy))
+    return asyncio.run(harness(desks or FakeDesks(), window, **options).run(task, policy))
 
 
 def shown(episode) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.coder.house import TASK, Desks, attempt, harness, shown
+from tests.coder.house import TASK, FakeDesks, attempt, harness, left, shown
 from trivium.agents.coder.hints import advice, hint
 from trivium.agents.coder.summary import REQUEST, compaction
 from trivium.agents.coder.teacher import Faults, Teacher
@@ -39,11 +39,11 @@ def test_books_of_nothing_are_empty(renderer):
 
 
 def lived(renderer, task, faults=Faults(0.0, 0.0), way="own", budget: int = 5000):
-    desks = Desks()
+    desks = FakeDesks()
     window = Window(budget, soft=0.9, hard=1.0, reply=600, summarize=compaction(way))
     teacher = Scripted(Teacher([task], faults).speak, renderer, name="teacher")
     episode = asyncio.run(harness(desks, window).run(task, teacher))
-    return episode, {path: data.decode() for path, data in desks.snapshots[episode.snapshots[-1]].items()}
+    return episode, left(desks, episode)
 
 
 def test_the_teacher_makes_the_true_change_of_every_grade(renderer):
@@ -101,7 +101,7 @@ def test_what_was_nobodys_doing_has_no_hint(renderer):
     def bug(files):
         raise RuntimeError("bug")
 
-    episode = attempt(renderer, call(("run", {"command": "x"})), say("Done."), desks=Desks({"x": bug}))
+    episode = attempt(renderer, call(("run", {"command": "x"})), say("Done."), desks=FakeDesks({"x": bug}))
     assert "bug" in shown(episode)[0] and Feedback(hint, renderer).of(episode, {"agent"}) == []
 
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from tests.coder.house import CART, TASK, Desks, attempt
+from tests.coder.house import CART, TASK, FakeDesks, attempt
 from trivium.agents.coder.behaviour import TERMS
-from trivium.agents.coder.desk import Outcome
+from trivium.agents.coder.desk import Desks
 from trivium.agents.coder.reward import PRICES, CoderReward
 from trivium.policy.scripted import call, say
 from trivium.reward.effort import Effort, effort
+from trivium.sandbox import Result
 
 RIGHT = " return price + 2"
 READ = call(("read_file", {"path": "cart.py"}))
@@ -30,17 +31,19 @@ class ByText:
         self.desks = desks
 
     async def grade(self, task, snapshot):
-        text = self.desks.snapshots[snapshot]["cart.py"].decode()
+        desk = await self.desks.open(task, snapshot)
+        text = await desk.text("cart.py")
+        await desk.close()
         return {"test_tax": RIGHT in text, "test_total": "sum(items)" in text}
 
 
-def sed(files) -> Outcome:
+def sed(files) -> Result:
     files["cart.py"] = files["cart.py"].replace(b"price - 2", b"price + 2")
-    return Outcome(0, "")
+    return Result(0)
 
 
 def scores(renderer, *messages, without: str = "", **changes) -> dict[str, float]:
-    desks = Desks({"sed -i 's/- 2/+ 2/' cart.py": sed})
+    desks = FakeDesks({"sed -i 's/- 2/+ 2/' cart.py": sed})
     episode = attempt(renderer, *messages, desks=desks)
     reward = CoderReward(ByText(desks), renderer, prices={**PRICES, **({without: 0.0} if without else {})})
     return asyncio.run(replace(reward, **changes)(episode))
@@ -134,7 +137,7 @@ def test_never_ending_pays_without_its_price_and_not_with_it(renderer):
         from trivium.harness import Harness, Limits
         from trivium.policy import Scripted
 
-        desks = Desks()
+        desks = FakeDesks()
         short = Harness(coder_tools(), WINDOW, "Go.", Limits(turns=turns), specs=False, place=desks)
         episode = asyncio.run(short.run(TASK, Scripted([*script], renderer, "agent")))
         reward = CoderReward(ByText(desks), renderer, prices={**PRICES, "unfinished": price})

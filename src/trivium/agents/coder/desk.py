@@ -1,4 +1,4 @@
-"""A coder's desk: the files of one attempt, in a sandbox of its own, as tools see them.
+"""A coder's desk: the files of one attempt, in a sandbox of its own, as its tools see them.
 
 Paths are of the project, relative to its top. What a policy asks for and cannot have is a ToolError; a sandbox that is gone is
 a PlaceError, and the attempt is begun anew.
@@ -6,13 +6,14 @@ a PlaceError, and the attempt is begun anew.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import PurePosixPath
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Literal
 
-from trivium.errors import PlaceError
+from trivium.errors import InputError, PlaceError
 from trivium.harness import Scene, ToolError
+from trivium.sandbox import Docker, Limits, LocalUnsafe, Ns, Provider, Result, Sandbox, SandboxError, inside
 from trivium.trace import Task
 
 MOST_BYTES = 1_000_000
@@ -21,69 +22,51 @@ MOST_BYTES = 1_000_000
 SEARCHED = 4_000_000
 """Bytes of all files together that grep and search_code read."""
 
-OUTPUT = 64_000
-"""Bytes of a command's output that are kept."""
+Backend = Literal["ns", "docker", "local-unsafe"]
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a command came to: its exit code, stdout and stderr in one, and whether its time was used up."""
-
-    code: int
-    output: str
-    timed_out: bool = False
-
-
-class Box(Protocol):
-    """The verbs of a sandbox that a desk needs."""
-
-    async def files(self) -> dict[str, int]:
-        """Every regular file below the top, path -> size in bytes. Names that are no UTF-8 are escaped."""
-        ...
-
-    async def read(self, path: str, most: int) -> bytes: ...
-
-    async def write(self, files: Mapping[str, bytes]) -> None: ...
-
-    async def run(self, command: str, seconds: float, output: int) -> Outcome: ...
-
-    async def snapshot(self) -> str: ...
-
-    async def close(self) -> None: ...
+def open_provider(backend: Backend) -> Provider:
+    """What makes sandboxes. Raises Unsupported where this machine has not what it needs; a weaker one is never taken."""
+    if backend == "local-unsafe":
+        return LocalUnsafe(i_know_that_nothing_is_isolated=True)
+    return Ns() if backend == "ns" else Docker()
 
 
 @dataclass(slots=True)
 class Desk:
     """What stands open during one attempt: the harness' OpenPlace."""
 
-    box: Box
+    box: Sandbox
 
-    async def files(self) -> list[str]:
-        """The paths of all files, sorted; those of caches left out, which nobody wrote."""
-        return sorted(path for path in await self.box.files() if "__pycache__" not in path and not path.startswith(".git/"))
+    async def sizes(self) -> dict[str, int]:
+        """Every file that somebody may have written, path -> bytes, sorted; caches are left out."""
+        sizes = await self.box.files()
+        return {path: sizes[path] for path in sorted(sizes) if "__pycache__" not in path and not path.startswith(".git/")}
 
     async def text(self, path: str) -> str:
         """A file's text. Raises ToolError where there is none, and for what is no text or too large."""
-        clean, sizes = _inside(path), await self.box.files()
-        if clean not in sizes:
-            raise ToolError(f"there is no file {path}; list_files shows them.")
-        if sizes[clean] > MOST_BYTES:
-            raise ToolError(f"{path} has {sizes[clean]:,} bytes, too many to read: run a command that shows a part.")
         try:
-            return _decoded(await self.box.read(clean, MOST_BYTES))
+            size = (await self.box.files()).get(inside(path))
+            if size is None:
+                raise ToolError(f"there is no file {path}; list_files shows them.")
+            if size > MOST_BYTES:
+                raise ToolError(f"{path} has {size:,} bytes, too many to read: run a command that shows a part.")
+            return _decoded(await self.box.read(path, MOST_BYTES))
+        except SandboxError as error:
+            raise ToolError(f"{error}.") from error
         except UnicodeDecodeError:
             raise ToolError(f"{path} is no text.") from None
 
     async def texts(self) -> dict[str, str]:
         """The texts of all files that are text, path -> text, as many in order as are not too large together."""
-        sizes, found, left = await self.box.files(), {}, SEARCHED
-        for path in await self.files():
-            if sizes[path] > min(MOST_BYTES, left):
+        found, left = {}, SEARCHED
+        for path, size in (await self.sizes()).items():
+            if size > min(MOST_BYTES, left):
                 continue
-            left -= sizes[path]
+            left -= size
             try:
-                found[path] = _decoded(await self.box.read(path, MOST_BYTES))
-            except UnicodeDecodeError:
+                found[shown(path)] = _decoded(await self.box.read(path, MOST_BYTES))
+            except (SandboxError, UnicodeDecodeError):
                 continue
         return found
 
@@ -93,12 +76,12 @@ class Desk:
         if len(data) > MOST_BYTES:
             raise ToolError(f"a text of {len(data):,} bytes is too long to write.")
         try:
-            await self.box.write({_inside(path): data})
-        except OSError as error:
-            raise ToolError(f"{path} cannot be written: {error.strerror or error}.") from error
+            await self.box.write({path: data})
+        except SandboxError as error:
+            raise ToolError(f"{error}.") from error
 
-    async def run(self, command: str, seconds: float) -> Outcome:
-        return await self.box.run(command, seconds, OUTPUT)
+    async def run(self, command: str, seconds: float) -> Result:
+        return await self.box.exec(command, seconds)
 
     async def snapshot(self) -> str:
         return await self.box.snapshot()
@@ -109,8 +92,37 @@ class Desk:
 
 def desk_of(scene: Scene) -> Desk:
     if not isinstance(scene.place, Desk):
-        raise PlaceError("a coder's tools need a desk: give the harness a place that opens one")
+        raise PlaceError("a coder's tools need a desk: give the harness Desks as its place")
     return scene.place
+
+
+@dataclass
+class Desks:
+    """The harness' Place: a desk for each attempt, with the files of its task, or with `files` where those are given."""
+
+    provider: Provider
+    limits: Limits = Limits()
+    files: Mapping[str, bytes] | None = None
+    _image: tempfile.TemporaryDirectory = field(default_factory=tempfile.TemporaryDirectory)
+
+    async def open(self, task: Task, snapshot: str = "") -> Desk:
+        """Raises PlaceError for a snapshot that is lost, and where no sandbox can be made."""
+        box = await self.box(snapshot)
+        if not snapshot:
+            try:
+                await box.write(project(task) if self.files is None else self.files)
+            except BaseException:
+                await box.close()
+                raise
+        return Desk(box)
+
+    async def box(self, snapshot: str = "") -> Sandbox:
+        """A sandbox, empty or as a snapshot was."""
+        try:
+            (box,) = await self.provider.create(snapshot or self._image.name, self.limits)
+        except InputError as error:
+            raise PlaceError(str(error)) from error
+        return box
 
 
 def project(task: Task) -> dict[str, bytes]:
@@ -118,12 +130,9 @@ def project(task: Task) -> dict[str, bytes]:
     return {path: text.encode() for path, text in task.truth["files"].items()}
 
 
-def _inside(path: str) -> str:
-    """A path of the project in its plain form. Raises ToolError for one that leads out of it."""
-    pure = PurePosixPath(path)
-    if not path or "\0" in path or pure.is_absolute() or ".." in pure.parts:
-        raise ToolError(f"{path!r} is no path inside of the project.")
-    return str(pure)
+def shown(path: str) -> str:
+    """A path as it can stand in a text: bytes that are no UTF-8 are escaped."""
+    return path.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def _decoded(data: bytes) -> str:

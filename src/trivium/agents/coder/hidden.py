@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import json
 import secrets
-import shlex
-import sys
 from collections.abc import Mapping
 
-from trivium.agents.coder.desk import Box
-from trivium.agents.coder.local import LocalUnsafe
+from blake3 import blake3
+
+from trivium.agents.coder.desk import Desks
 from trivium.errors import InputError, PlaceError
+from trivium.sandbox import Sandbox, SandboxError
 from trivium.trace import Task
 
 SECONDS = 60.0
@@ -69,8 +69,8 @@ print(mark + json.dumps(passed))
 class HiddenTests:
     """The grader. What it has graded it knows: equal files are not run twice."""
 
-    def __init__(self, home: LocalUnsafe) -> None:
-        self.home = home
+    def __init__(self, desks: Desks) -> None:
+        self.desks = desks
         self.known: dict[tuple[str, str], dict[str, bool]] = {}
 
     async def grade(self, task: Task, snapshot: str) -> Mapping[str, bool]:
@@ -79,26 +79,38 @@ class HiddenTests:
             raise InputError(f"task {task.id} has no hidden tests: it cannot be scored")
         if not snapshot:
             raise PlaceError(f"an attempt at task {task.id} left no snapshot to grade")
-        if (key := (task.id, snapshot)) not in self.known:
-            self.known[key] = await self._run(task, snapshot)
+        box = await self.desks.box(snapshot)
+        try:
+            if (key := (task.id, await _digest(box))) not in self.known:
+                self.known[key] = await self._run(task, box)
+        finally:
+            await box.close()
         return self.known[key]
 
-    async def _run(self, task: Task, snapshot: str) -> dict[str, bool]:
-        box = self.home.box(snapshot)
+    async def _run(self, task: Task, box: Sandbox) -> dict[str, bool]:
         try:
             await box.write({path: text.encode() for path, text in task.truth["tests"].items()})
             passed = await _passed(box, list(task.truth["expected"]))
-        finally:
-            await box.close()
+        except SandboxError as error:
+            raise PlaceError(f"the hidden tests of task {task.id} cannot be put in place: {error}") from error
         return {id: id in passed for id in task.truth["expected"]}
 
 
-async def _passed(box: Box, expected: list[str]) -> set[str]:
+async def _digest(box: Sandbox) -> str:
+    """The hash of what a box holds."""
+    hasher = blake3()
+    for path, size in sorted((await box.files()).items()):
+        hasher.update(f"{path}\0{size}\0".encode(errors="surrogateescape"))
+        hasher.update(await box.read(path, size))
+    return hasher.hexdigest()
+
+
+async def _passed(box: Sandbox, expected: list[str]) -> set[str]:
     """The tests that said their word. The runner itself is no file of the box, which the graded code could have written."""
     mark = secrets.token_hex(16)
-    words = [sys.executable, "-I", "-c", _RUNNER.format(each=_EACH), json.dumps(expected), mark]
-    outcome = await box.run(shlex.join(words), SECONDS, 1_000_000)
-    last = next((line for line in outcome.output.splitlines() if line.startswith(mark)), "")
+    words = ["python3", "-I", "-c", _RUNNER.format(each=_EACH), json.dumps(expected), mark]
+    outcome = await box.exec(words, SECONDS)
+    last = next((line for line in outcome.stdout.decode(errors="replace").splitlines() if line.startswith(mark)), "")
     if outcome.timed_out or not last:
         raise PlaceError(f"the hidden tests could not be run: {outcome.output[-300:].strip() or 'no answer'}")
     return set(json.loads(last.removeprefix(mark)))

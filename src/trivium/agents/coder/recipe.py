@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import ClassVar
 
+from trivium.agents.coder.desk import Backend, Desks, open_provider
 from trivium.agents.coder.hidden import HiddenTests
 from trivium.agents.coder.hints import hint
 from trivium.agents.coder.labels import LABELS, PANELS
-from trivium.agents.coder.local import LocalUnsafe
 from trivium.agents.coder.reward import CoderReward
 from trivium.agents.coder.summary import Way, compaction
 from trivium.agents.coder.teacher import Faults, Teacher
@@ -46,8 +46,9 @@ class Coder(Recipe):
     """a model folder, or a name in the local Hugging Face cache; nano: the base for code in the package"""
     grades: tuple[int, ...] = (0, 1)
     """how hard its tasks are: 0 one edit that is told, 1 one that has to be found, 2 two, 3 several, 4 and 5 many"""
-    sandbox: Literal["unset", "local-unsafe"] = "unset"
-    """where commands and hidden tests run; it has to be said: local-unsafe isolates nothing, what runs there runs as you"""
+    sandbox: Backend = "ns"
+    """where commands and hidden tests run: ns (Linux namespaces), docker, or local-unsafe, which isolates
+    nothing: what runs there runs as you"""
     window: int = 1536
     """tokens of context the agent may hold"""
     summary: Way = "own"
@@ -77,8 +78,7 @@ class Coder(Recipe):
         super().check()
         if not self.grades or not set(self.grades) <= set(GRADES):
             raise InputError(f"--grades are of {min(GRADES)} to {max(GRADES)}, not {' '.join(map(str, self.grades)) or 'none'}")
-        if self.sandbox == "unset":
-            raise InputError("a coder runs commands: say where, --sandbox local-unsafe, which isolates nothing")
+        open_provider(self.sandbox)
 
     def base(self) -> str:
         return str(CODE) if self.model == "nano" else self.model
@@ -86,12 +86,12 @@ class Coder(Recipe):
     # --- how it lives
 
     @cached_property
-    def boxes(self) -> LocalUnsafe:
-        """What makes boxes, one for each process of a run."""
-        return LocalUnsafe()
+    def desks(self) -> Desks:
+        """Where attempts are made, one for each process of a run."""
+        return Desks(open_provider(self.sandbox))
 
     def harness(self) -> Harness:
-        return self.harness_in(self.boxes)
+        return self.harness_in(self.desks)
 
     def harness_in(self, place: Place) -> Harness:
         """The same at other desks: the tools and the prompt that the policy was trained with."""
@@ -127,7 +127,7 @@ class Coder(Recipe):
 
     @cached_property
     def _grader(self) -> HiddenTests:
-        return HiddenTests(self.boxes)
+        return HiddenTests(self.desks)
 
     def loss(self) -> Algorithm:
         row = CISPO(high=1.0, eps=EPSILON) if self.algorithm == "cispo" else super().loss()

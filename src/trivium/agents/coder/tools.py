@@ -8,7 +8,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from trivium.agents.coder import todo as lists
-from trivium.agents.coder.desk import Desk, desk_of
+from trivium.agents.coder.desk import desk_of, shown
 from trivium.agents.coder.fetch import fetch_tool
 from trivium.agents.coder.find import matches, passages
 from trivium.corpus import Embedder
@@ -44,7 +44,7 @@ Path = Annotated[str, Meta(description="a file of the project, such as src/cart.
 @tool
 async def list_files(scene: Scene) -> str:
     """List the files of the project."""
-    paths = await desk_of(scene).files()
+    paths = [shown(path) for path in await desk_of(scene).sizes()]
     more = [f"({len(paths) - LISTED} more)"] if len(paths) > LISTED else []
     return "\n".join([*(f"- {path}" for path in paths[:LISTED]), *more]) or "There is no file."
 
@@ -57,9 +57,9 @@ async def read_file(scene: Scene, path: Path, start: int = 1, end: int = 0) -> s
     if start < 1 or start > max(1, len(lines)) or (end and end < start):
         raise ToolError(f"{path} has {len(lines)} lines, and none from {start} to {end or len(lines)}.")
     last = min(end or start + PAGE - 1, len(lines))
-    shown = lines[start - 1 : last]
-    whole = len(shown) == len(lines)
-    return "\n".join([*shown, *([] if whole else [f"[lines {start}-{last} of {len(lines)}]"])]) or f"{path} is empty."
+    part = lines[start - 1 : last]
+    whole = len(part) == len(lines)
+    return "\n".join([*part, *([] if whole else [f"[lines {start}-{last} of {len(lines)}]"])]) or f"{path} is empty."
 
 
 @tool
@@ -113,13 +113,9 @@ async def run(scene: Scene, command: str) -> str:
     """Run a shell command at the top of the project."""
     if not command.strip():
         raise ToolError("the command is empty.")
-    return await _run(desk_of(scene), command.strip())
-
-
-async def _run(desk: Desk, command: str) -> str:
-    outcome = await desk.run(command, SECONDS)
-    first = f"stopped after {SECONDS:g} s" if outcome.timed_out else f"exit {outcome.code}"
-    return f"{first}\n{middle_cut(outcome.output, SHOWN)}".rstrip()
+    result = await desk_of(scene).run(command.strip(), SECONDS)
+    first = f"stopped after {SECONDS:g} s" if result.timed_out else f"exit {result.code}"
+    return f"{first}\n{middle_cut(result.output, SHOWN)}".rstrip()
 
 
 def middle_cut(text: str, letters: int) -> str:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 from rich.text import Text
 
-from trivium.agents.coder.desk import Desk
+from trivium.agents.coder.desk import Backend, Desks, open_provider
 from trivium.agents.coder.fix import Copy, diff, read_folder
 from trivium.agents.coder.fix import apply as write_back
-from trivium.agents.coder.local import LocalUnsafe
 from trivium.agents.coder.recipe import Coder
 from trivium.engine import Engine
 from trivium.errors import InputError
@@ -34,7 +32,7 @@ def fix(
     run: RunFolder,
     folder: Folder,
     request: Request,
-    sandbox: Literal["unset", "local-unsafe"] = "unset",
+    sandbox: Backend = "ns",
     apply: bool = False,
     sample: bool = False,
 ) -> None:
@@ -44,16 +42,15 @@ def fix(
         run: the run's folder
         folder: the project's folder
         request: what to change, in a sentence
-        sandbox: where it works; it has to be said: local-unsafe isolates nothing
+        sandbox: where it works: ns (Linux namespaces), docker, or local-unsafe, which isolates nothing
         apply: write the changes into the folder; else you are asked, where somebody can answer
         sample: draw tokens as in training, instead of taking the most likely one
     """
     if not request.strip():
         raise InputError("the request is empty: say what to change")
-    if sandbox == "unset":
-        raise InputError("a coder runs commands: say where, --sandbox local-unsafe, which isolates nothing")
     copy, console = read_folder(folder), screen()
-    episode, after = asyncio.run(_attempt(run, copy, request, sample))
+    desks = Desks(open_provider(sandbox), files=copy.held)
+    episode, after = asyncio.run(_attempt(run, desks, request, sample))
     shown = diff(copy.held, after)
     console.print(Text(_ending(episode, copy), "dim"))
     if not shown:
@@ -74,35 +71,21 @@ def _agreed() -> bool:
     return sys.stdin is not None and sys.stdin.isatty() and input("Apply this? [y/N] ").strip().lower() in ("y", "yes")
 
 
-@dataclass(frozen=True, slots=True)
-class Copies:
-    """The harness' place: a box with the copy of a person's folder."""
-
-    boxes: LocalUnsafe
-    copy: Copy
-
-    async def open(self, task: Task, snapshot: str = "") -> Desk:
-        box = self.boxes.box(snapshot)
-        if not snapshot:
-            await box.write(self.copy.held)
-        return Desk(box)
-
-
-async def _attempt(run: str, copy: Copy, request: str, sample: bool) -> tuple[Episode, dict[str, bytes]]:
+async def _attempt(run: str, desks: Desks, request: str, sample: bool) -> tuple[Episode, dict[str, bytes]]:
     """One attempt, told as it goes on, and the files that it left. InputError for a run of another agent."""
     folder, recipe = opened(run)
     if not isinstance(recipe, Coder):
         raise InputError(f"{run} is a run of {type(recipe).__name__}, which changes no code")
-    parts, boxes = Parts(recipe, folder.model()), LocalUnsafe()
-    harness = recipe.harness_in(Copies(boxes, copy))
+    parts = Parts(recipe, folder.model())
+    harness = recipe.harness_in(desks)
     engine = Engine(folder.model(), renderer=parts.renderer, slots=1, context=harness.window.budget)
     sampling = Sampling(temperature=1.0 if sample else 0.0, max_tokens=harness.window.reply)
     task = Task("fix", request)
     episode = await harness.run(task, engine, sampling=sampling, watch=_tell)
     refuse_silence([episode])
-    box = boxes.box(episode.snapshots[-1])
-    after = {path: await box.read(path, sys.maxsize) for path in await box.files() if "__pycache__" not in path}
-    await box.close()
+    desk = await desks.open(task, episode.snapshots[-1])
+    after = {path: await desk.box.read(path, size) for path, size in (await desk.sizes()).items()}
+    await desks.provider.close()
     return episode, after
 
 

@@ -1,0 +1,129 @@
+"""A coder in real sanddesks, and hidden tests in them: what is kept, what earns nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from tests.coder.house import TASK, WINDOW, left, shown
+from trivium.agents.coder.desk import Desks
+from trivium.agents.coder.hidden import HiddenTests
+from trivium.agents.coder.tools import BRIEF, coder_tools
+from trivium.errors import InputError, PlaceError
+from trivium.harness import Harness, Limits
+from trivium.policy import Scripted
+from trivium.policy.scripted import call, say
+from trivium.sandbox import LocalUnsafe
+from trivium.trace import Task
+
+RIGHT = TASK.truth["change"]["cart.py"]
+TESTS = {
+    "tests/test_hidden.py": "import cart\n\n\ndef test_tax():\n    assert cart.tax(1) == 3\n\n\n"
+    "def test_total():\n    assert cart.total([1, 2]) == 3\n"
+}
+GRADED = Task("graded", TASK.prompt, {**TASK.truth, "tests": TESTS})
+
+
+@pytest.fixture
+def desks():
+    made = Desks(LocalUnsafe(i_know_that_nothing_is_isolated=True))
+    yield made
+    asyncio.run(made.provider.close())
+
+
+def graded(desks: Desks, files: dict[str, str]) -> dict[str, bool]:
+    """What hidden tests say of a project."""
+
+    async def run():
+        box = await desks.box()
+        await box.write({path: text.encode() for path, text in files.items()})
+        snapshot = await box.snapshot()
+        await box.close()
+        return await HiddenTests(desks).grade(GRADED, snapshot)
+
+    return {id.rpartition("::")[2]: passes for id, passes in asyncio.run(run()).items()}
+
+
+def test_the_right_change_passes_and_doing_nothing_does_not(desks):
+    assert graded(desks, {"cart.py": RIGHT}) == {"test_tax": True, "test_total": True}
+    assert graded(desks, TASK.truth["files"]) == {"test_tax": False, "test_total": True}
+
+
+FORGED = {
+    "leaves with 0": "import os\nos._exit(0)\n",
+    "sys.exit at import": "import sys\nsys.exit(0)\n",
+    "prints that it passed": "print('2 passed', flush=True)\nraise SystemExit\n",
+    "prints to where the runner prints": "import os\nos.write(1, b'[\"tests/test_hidden.py::test_tax\"]')\n",
+    "hangs up on everything": "import os\nos.closerange(3, 64)\n",
+    "is no Python": "def (\n",
+    "leaves a process behind": "import os, time\nif os.fork() == 0:\n    time.sleep(300)\n    os._exit(0)\nraise SystemExit\n",
+}
+
+
+@pytest.mark.parametrize("trick", FORGED)
+def test_what_forges_a_result_earns_nothing(desks, trick):
+    files = {
+        "cart.py": FORGED[trick],
+        "conftest.py": "def pytest_runtest_makereport():\n    return 'passed'\n",
+        "tests/test_hidden.py": "def test_tax():\n    pass\n\n\ndef test_total():\n    pass\n",
+        "json.py": "raise SystemExit\n",
+        "sitecustomize.py": "import os\nos._exit(0)\n",
+    }
+    assert not any(graded(desks, files).values())
+
+
+def test_what_cannot_be_graded_is_no_bad_score(desks):
+    with pytest.raises(InputError, match="has no hidden tests"):
+        asyncio.run(HiddenTests(desks).grade(Task("none", "?", {"files": {}}), "x"))
+    with pytest.raises(PlaceError, match="left no snapshot"):
+        asyncio.run(HiddenTests(desks).grade(GRADED, ""))
+    with pytest.raises(PlaceError, match="nor a snapshot"):
+        asyncio.run(HiddenTests(desks).grade(GRADED, "0" * 24))
+
+
+def attempt(renderer, desks, *messages):
+    harness = Harness(coder_tools(), WINDOW, BRIEF, Limits(turns=20), specs=False, place=desks)
+    return asyncio.run(harness.run(TASK, Scripted([*messages], renderer, "agent")))
+
+
+def run(command: str):
+    return call(("run", {"command": command}))
+
+
+def test_an_episode_in_a_real_box(renderer, desks):
+    edit = call(("edit_file", {"path": "cart.py", "old": " return price - 2", "new": " return price + 2"}))
+    check = run(" python -c 'import cart; print(cart.tax(1))'")
+    episode = attempt(renderer, desks, edit, check, run("exit 3"), run("ls *.py; exit 4"), say("Done."))
+    edited, printed, failed, listed = shown(episode)
+    assert (edited, printed, failed) == ("Edited cart.py at line 6.", "exit 0\n3", "exit 3")
+    assert listed == "exit 4\ncart.py"
+    assert left(desks, episode)["cart.py"] == RIGHT
+
+
+def test_equal_files_are_graded_once(desks):
+    ran = []
+
+    class Counting(HiddenTests):
+        async def _run(self, task, box):
+            ran.append(task.id)
+            return await super()._run(task, box)
+
+    async def twice():
+        grader = Counting(desks)
+        for _ in range(2):
+            box = await desks.box()
+            await box.write({"cart.py": RIGHT.encode()})
+            await grader.grade(GRADED, await box.snapshot())
+            await box.close()
+
+    asyncio.run(twice())
+    assert ran == ["graded"]
+
+
+def test_a_command_that_never_ends_costs_its_own_call_alone(renderer, desks, monkeypatch):
+    monkeypatch.setattr("trivium.agents.coder.tools.SECONDS", 0.5)
+    episode = attempt(renderer, desks, run("sleep 300"), run("yes"), run("echo fine"), say("Done."))
+    silent, loud, fine = shown(episode)
+    assert silent == "stopped after 0.5 s" and loud.startswith("stopped after 0.5 s\ny\ny\n") and fine == "exit 0\nfine"
+    assert len(loud) < 1400 and episode.agent.stop.reason == "finished"
