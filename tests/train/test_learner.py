@@ -450,3 +450,23 @@ def test_what_a_network_cannot_have_said_is_refused():
     with pytest.raises(Unsupported, match="needs logprobs"):
         one.learn(Batch(certain))
     assert one.network.digest() == before
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_layers_computed_again_give_the_same_gradient_bit_for_bit(share):
+    """And forward keeps less of them."""
+    batch, saved = Batch(groups()), {}
+    results = {}
+    for recompute in (False, True):
+        learns = learner(network(dtype=torch.float32), DrGRPO(), recompute=recompute, share=share)
+        sizes = saved[recompute] = []
+
+        def keep(tensor, sizes=sizes):
+            sizes.append(tensor.numel())
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            results[recompute] = gradients(learns, batch)[0]
+    for plain, again in zip(results[False], results[True], strict=True):
+        assert all(torch.equal(plain[name], again[name]) for name in plain)
+    assert sum(saved[True]) < 0.8 * sum(saved[False])

@@ -9,13 +9,16 @@ from __future__ import annotations
 import copy
 import shutil
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import blake3
 import torch
 import torch.distributed as dist
+from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM, PretrainedConfig, PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from trivium import files
 from trivium.errors import CorruptError, InputError, Unsupported
@@ -185,6 +188,19 @@ class Network(torch.nn.Module):
         finally:
             _places.reset(before)
         return out.last_hidden_state if at is None else out.last_hidden_state.index_select(1, at)
+
+    def recompute(self, on: bool) -> None:
+        """Whether a pass with gradients keeps of each layer but the last only what enters it, and backward computes the layer
+        again (transformers' activation checkpointing): the memory of a layer or two for a third more time, and the same bits.
+
+        Unsupported, where it is asked for, if transformers has no such switch in this model's layers.
+        """
+        layers = list(getattr(self.model.base_model, "layers", ()))[:-1]  # the last one runs for some places, which backward knows no more
+        if on and not all(isinstance(layer, GradientCheckpointingLayer) for layer in layers):
+            raise Unsupported(f"{self.config.model_type} has layers that transformers cannot compute again in backward")
+        for layer in layers:
+            layer.training = layer.gradient_checkpointing = on  # of the layer alone: what is in it stays as in evaluation
+            layer._gradient_checkpointing_func = partial(checkpoint, use_reentrant=False, preserve_rng_state=False)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """hidden [..., d] -> logits [..., vocabulary], float32 (float64 in a float64 network). For a few tokens."""

@@ -141,18 +141,18 @@ class _Attention(torch.autograd.Function):
             probs = _probabilities(_queries(q, block), _gather(k, block.context), block)
             by_group[:, :, block.start : block.stop] = _by_head(probs @ _gather(v, block.context), block)
             probabilities += [probs] if keep else []
-        ctx.save_for_backward(q, k, v)
-        ctx.probabilities, ctx.blocks, ctx.scaling = probabilities, blocks, scaling
+        ctx.save_for_backward(q, k, v, *probabilities)  # autograd then frees them, and where it recomputes keeps none
+        ctx.blocks, ctx.scaling = blocks, scaling
         return out
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        q, k, v = ctx.saved_tensors
+        q, k, v, *probabilities = ctx.saved_tensors
         grad = _grouped(grads[0], k.shape[0])
         dq, dk, dv = torch.empty_like(q), torch.zeros_like(k), torch.zeros_like(v)
         for number, block in enumerate(ctx.blocks):
             queries, keys, upstream = _queries(q, block), _gather(k, block.context), _queries(grad, block)
-            probs = ctx.probabilities[number] if ctx.probabilities else _probabilities(queries, keys, block)
+            probs = probabilities[number] if probabilities else _probabilities(queries, keys, block)
             scores = upstream @ _gather(v, block.context).mT
             scores = torch._softmax_backward_data(scores, probs, -1, scores.dtype)
             dq[:, :, block.start : block.stop] = _by_head(scores @ keys, block)

@@ -15,13 +15,17 @@ from trivium.nn import Network
 from trivium.policy import View
 from trivium.recipe.base import GLANCE, Recipe
 from trivium.recipe.line import EVERY
+from trivium.recipe.memory import GIB, Fit, Need, Size, need
 from trivium.recipe.parts import Parts
 from trivium.recipe.watcher import Watcher, embedding
 from trivium.trace import Episode, Sampling
-from trivium.train import SFT, Batch, Learner
+from trivium.train import SFT, Batch, Compute, Learner
 
 _FILLED = 0.6
 """Share of the window that an episode fills in the end (the demo's three seeds: 0.59 to 0.66, SFT and RL)."""
+
+_WORK = 4e12
+"""Floating-point operations of a learner that are worth to be spent on an estimate: half a minute of one thread."""
 
 _BRANCH = 0.15
 """What a branch of its last turn takes of what an attempt does: four of them took 1.6 times the CPU of a step (docs/log.md)."""
@@ -29,12 +33,13 @@ _BRANCH = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a run will take. `parameters` of the model, of which `learning` learn; `memory` of a worker in GiB, without the
-    libraries; tokens `learned` from and `sampled` or read in all; tokens a second of a worker, learning and speaking."""
+    """What a run will take. `parameters` of the model, of which `learning` learn; how a worker computes (`fit`) and the memory
+    it takes (`need`); tokens `learned` from and `sampled` or read in all; tokens a second of a worker, learning and speaking."""
 
     parameters: int
     learning: int
-    memory: float
+    fit: Fit
+    need: Need
     learned: float
     sampled: float
     learn_rate: float
@@ -47,20 +52,22 @@ class Estimate:
 
 
 def estimate(parts: Parts) -> Estimate:
-    """By arithmetic, and by one learner step and one batch of replies that are measured here, in a few seconds."""
+    """By arithmetic, and by one learner step and one batch of replies that are measured here, in a few seconds (a minute for a
+    model of 135M). InputError where the run does not fit into memory."""
     torch.set_num_threads(1)
     recipe, network = parts.recipe, parts.network()
+    size, fit = Size.of(network), parts.fit(network)
     episode = int(_FILLED * parts.window.budget)
     attempts = recipe.steps * recipe.tasks_per_step * recipe.size * (1 + _BRANCH * recipe.branches)
     evaluated = 5 * len(parts.heldout_tasks) + GLANCE * (1 + -(-recipe.steps // EVERY))
-    parameters, learning = _sizes(network)
     return Estimate(
-        parameters=parameters,
-        learning=learning,
-        memory=(_weights(network) + _cache(network, parts.slots, parts.window.budget)) / 2**30,
+        parameters=size.parameters,
+        learning=size.learning,
+        fit=fit,
+        need=need(size, parts.load(), fit),
         learned=(recipe.sft_steps * recipe.sft_size * parts.taught + attempts) * episode,
         sampled=(attempts + evaluated) * episode,
-        learn_rate=_learn_rate(parts, network),
+        learn_rate=_learn_rate(parts, network, fit),
         speak_rate=_speak_rate(parts, network),
         workers=recipe.workers,
     )
@@ -77,8 +84,8 @@ def dry_run(recipe: Recipe, watch: Callable[[], Any]) -> str:
         f"tasks      {tasks}\n"
         f"model      {numbers.parameters / 1e6:.2f}M parameters ({numbers.learning / 1e6:.2f}M learn), "
         f"window {parts.window.budget} tokens\n"
-        f"memory     {numbers.workers} x {numbers.memory:.2f} GiB "
-        f"(weights, gradients, AdamW, a copy to speak with, {parts.slots} slots of keys and values) + libraries\n"
+        f"memory     {numbers.workers} x {numbers.need.total / GIB:.2f} GiB ({numbers.need})\n"
+        f"computes   {_way(numbers.fit)}\n"
         f"tokens     {numbers.learned / 1e6:.1f}M to learn from, {numbers.sampled / 1e6:.1f}M to sample and read\n"
         f"speed      {numbers.learn_rate:,.0f} learned and {numbers.speak_rate:,.0f} sampled or read tokens/s a worker, "
         f"measured now\n"
@@ -105,37 +112,31 @@ def announcement(parts: Parts) -> str:
     )
 
 
-def _sizes(network: Network) -> tuple[int, int]:
-    """Parameters in all, and those that learn."""
-    every = list(network.parameters())
-    return sum(p.numel() for p in every), sum(p.numel() for p in every if p.requires_grad)
+def _way(fit: Fit) -> str:
+    again = ", layers computed again in backward" if fit.recompute else ""
+    return f"{fit.micro_tokens:,} tokens in a learner's pass{again}; {fit.slots} episodes speak at once"
 
 
-def _weights(network: Network) -> int:
-    """Bytes: the learner's and the engine's copy, and a gradient and two moments of what learns."""
-    parameters, learning = _sizes(network)
-    return (2 * parameters + 3 * learning) * network.head.weight.element_size()
-
-
-def _cache(network: Network, slots: int, context: int) -> int:
-    config = network.config
-    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    return 2 * config.num_hidden_layers * slots * config.num_key_value_heads * (context + 256) * head * 4
-
-
-def _learn_rate(parts: Parts, network: Network) -> float:
-    """Tokens a second of one learner step on a few teacher episodes."""
-    episodes = parts.log[: parts.recipe.sft_size] or asyncio.run(_few(parts))
-    learner = Learner(network, SFT(), 0.0, policies={episode.agent.policy for episode in episodes})
+def _learn_rate(parts: Parts, network: Network, fit: Fit) -> float:
+    """Tokens a second of one learner step on a few teacher episodes; the first episodes make what is made once."""
+    episodes = parts.log[: _few(network, parts)] or asyncio.run(_attempts(parts, network))
+    compute = Compute(fit.micro_tokens, parts.recipe.autocast, fit.recompute)
+    learner = Learner(network, SFT(), 0.0, policies={episode.agent.policy for episode in episodes}, compute=compute)
     batch = Batch.imitate(episodes)
-    learner.learn(batch)
+    learner.learn(batch if len(episodes) == parts.recipe.sft_size else Batch(batch.groups[:1]))
     began = time.perf_counter()
     return learner.learn(batch).metrics["tokens_seen"] / (time.perf_counter() - began)
 
 
-async def _few(parts: Parts) -> list[Episode]:
+def _few(network: Network, parts: Parts) -> int:
+    """How many episodes to measure with: those of a step of the warm-up, or fewer of a model for which that takes long."""
+    each = 6 * sum(p.numel() for p in network.parameters()) * _FILLED * parts.window.budget
+    return max(4, min(parts.recipe.sft_size, int(_WORK / each)))
+
+
+async def _attempts(parts: Parts, network: Network) -> list[Episode]:
     """A few episodes of the agent's own teacher, or of its model: an endpoint is not asked, for that would cost."""
-    policy, count = parts.recipe.lessons(), parts.recipe.sft_size
+    policy, count = parts.recipe.lessons(), _few(network, parts)
     if policy is None or isinstance(policy, Sequence):
         policy = Engine(parts.network().plain(), renderer=parts.renderer, slots=count, context=parts.window.budget)
     tasks, sampling = parts.train_tasks[:count], parts.sampling
@@ -143,9 +144,10 @@ async def _few(parts: Parts) -> list[Episode]:
 
 
 def _speak_rate(parts: Parts, network: Network) -> float:
-    """Tokens a second of the engine, prompts and replies together, with 32 requests at once."""
-    engine = Engine(network.plain(), renderer=parts.renderer, slots=32, context=parts.window.budget)
-    prompts = [[(7 * n + place) % 256 for place in range(parts.window.budget // 2)] for n in range(32)]
+    """Tokens a second of the engine, prompts and replies together, with 32 requests at once (fewer of a large model)."""
+    count = min(32, 2 * _few(network, parts))
+    engine = Engine(network.plain(), renderer=parts.renderer, slots=count, context=parts.window.budget)
+    prompts = [[(7 * n + place) % 256 for place in range(parts.window.budget // 2)] for n in range(count)]
 
     async def speak():
         views = [View(prompt, (), (), (0, "estimate", n, "0", 0)) for n, prompt in enumerate(prompts)]

@@ -21,11 +21,12 @@ from trivium.policy import Policy
 from trivium.recipe.base import GLANCE, Recipe
 from trivium.recipe.find import remember
 from trivium.recipe.lessons import Lessons
+from trivium.recipe.memory import Fit
 from trivium.recipe.parts import Parts
 from trivium.recipe.watcher import Silent, Watcher, embedding
 from trivium.reward import opinions
 from trivium.trace import Sampling, Store, Task
-from trivium.train import SFT, AdamW, Checkpoints, Learner
+from trivium.train import SFT, AdamW, Checkpoints, Compute, Learner
 from trivium.viewer.table import POLICIES
 from trivium.weights import publish
 
@@ -38,13 +39,19 @@ def train(recipe: Recipe, watch: Callable[[], Any] = Silent) -> Run:
     recipe.check()
     with watch() as watcher:  # what takes long, for which no rank should have to wait, and which a person should see
         recipe.prepare(embedding(watcher))
-    launch(_walk, recipe.workers, recipe, watch)
+    launch(_walk, recipe.workers, recipe, watch, _fit(recipe))
     return Run.open(recipe.out)
 
 
-def _walk(rank: Rank, recipe: Recipe, watch: Callable[[], Any]) -> None:
+def _fit(recipe: Recipe) -> Fit:
+    """How each worker computes: as the run in the recipe's folder began, or as fits now. InputError where it does not fit."""
+    path, parts = Run(recipe.out).folder / "memory.json", Parts(recipe)
+    return parts.fit(parts.network(), Fit(**read_json(path)) if path.exists() else None)
+
+
+def _walk(rank: Rank, recipe: Recipe, watch: Callable[[], Any], fit: Fit) -> None:
     with watch() if rank.first else Silent() as watcher:
-        line = _Line(rank, recipe, watcher)
+        line = _Line(rank, recipe, watcher, fit)
         try:
             asyncio.run(line.walk())
         finally:
@@ -54,8 +61,8 @@ def _walk(rank: Rank, recipe: Recipe, watch: Callable[[], Any]) -> None:
 class _Line:
     """One rank's walk."""
 
-    def __init__(self, rank: Rank, recipe: Recipe, watcher: Watcher) -> None:
-        self.rank, self.recipe, self.watcher = rank, recipe, watcher
+    def __init__(self, rank: Rank, recipe: Recipe, watcher: Watcher, fit: Fit) -> None:
+        self.rank, self.recipe, self.watcher, self.fit = rank, recipe, watcher, fit
         self.parts, self.run = Parts(recipe), Run(recipe.out)
         self.network, self.judge = self.parts.network(), recipe.judge()
         self.tracker: TensorBoard | None = None
@@ -66,6 +73,7 @@ class _Line:
             self.run = Run.begin(recipe.out, recipe.fields())
             remember(self.run, type(recipe))
             self.run.pin(self.parts.inputs(self.network))
+            write_json(self.run.folder / "memory.json", asdict(fit))
             Store(self.run.folder / "episodes.db").close()
         rank.barrier()
         self.store = Store(self.run.folder / "episodes.db")
@@ -169,7 +177,7 @@ class _Line:
 
     def _engine(self, model: str | Path) -> Engine:
         parts, network = self.parts, Network.load(model, device=self.recipe.device)
-        return Engine(network, renderer=parts.renderer, slots=parts.slots, context=parts.window.budget)
+        return Engine(network, renderer=parts.renderer, slots=self.fit.slots, context=parts.window.budget)
 
     @property
     def _warm(self) -> Path:
@@ -180,14 +188,15 @@ class _Line:
     def _learner(self, stage: str) -> Learner:
         """The learner of a stage, as its last checkpoint left it."""
         recipe, start = self.recipe, self.recipe.sft_steps if self.parts.taught else 0
+        compute = Compute(self.fit.micro_tokens, recipe.autocast, self.fit.recompute)
         if stage == "sft":
             optimizer = AdamW(schedule=lambda v: _warm_then_down(v, recipe.sft_steps))
-            learner = Learner(self.network, SFT(), recipe.sft_lr, policies=self._teachers(), optimizer=optimizer)
+            learner = Learner(self.network, SFT(), recipe.sft_lr, policies=self._teachers(), optimizer=optimizer, compute=compute)
         else:
             algorithm = recipe.loss()
             reference = Network.load(self._warm, device=recipe.device) if algorithm.reference else None
             optimizer = AdamW(recipe.substeps, lambda v: recipe.rate(v - start), momentum=recipe.momentum)
-            learner = Learner(self.network, algorithm, recipe.lr, reference=reference, optimizer=optimizer)
+            learner = Learner(self.network, algorithm, recipe.lr, reference=reference, optimizer=optimizer, compute=compute)
         loaded = self.checkpoints.load(learner) if self.checkpoints.folders() else None
         if loaded and loaded.user["stage"] != stage:  # the stage before ended here: its weights, none of its momentum
             learner.optimizer.state.clear()

@@ -17,6 +17,7 @@ from trivium.loops import Plan
 from trivium.loops.source import step_tasks
 from trivium.nn import Network, lora
 from trivium.policy import Endpoint, Policy, Renderer, View
+from trivium.recipe import memory
 from trivium.recipe.base import Recipe
 from trivium.recipe.harvest import Harvest
 from trivium.trace import Episode, Sampling, Task
@@ -82,6 +83,19 @@ class Parts:
     def slots(self) -> int:
         """Episodes that a worker's engine speaks for at once: its share of a step."""
         return max(8, self.recipe.tasks_per_step * self.recipe.size // self.recipe.workers)
+
+    def load(self) -> memory.Load:
+        """What a run asks of a worker's memory."""
+        return memory.Load(self.window.budget, self.recipe.workers, self.recipe.loss().reference)
+
+    def fit(self, network: Network, known: memory.Fit | None = None) -> memory.Fit:
+        """How a worker computes within the memory that is free now: as a run did that is gone on with (`known`), or the fastest
+        way that fits. InputError where there is too little."""
+        size, free = memory.Size.of(network), memory.free(self.recipe.workers, self.recipe.device)
+        if known is None:
+            return memory.fitting(size, self.load(), self.slots, free)
+        memory.check(size, self.load(), known, free)
+        return known
 
     @cached_property
     def sampling(self) -> Sampling:

@@ -79,6 +79,7 @@ class Learner:
             raise InputError("the reference is the very network that learns, so nothing would be near or far: load it twice")
         if isinstance(policies, str):
             raise InputError(f"policies is a set of names, {{{policies!r}}}")
+        network.recompute(compute.recompute)
         self.network = network
         self.algorithm = algorithm
         self.lr = lr

@@ -57,11 +57,13 @@ class Compute:
 
     micro_tokens   the most tokens of one forward and backward pass
     autocast       the network's products in bfloat16; losses stay float32
+    recompute      backward computes layers again, of which forward kept only what enters them (`Network.recompute`)
     share          what rows have in common at their beginning is computed once (a GPU has no fast kernel for it)
     """
 
     micro_tokens: int = 8192
     autocast: bool = False
+    recompute: bool = False
     share: bool = True
 
     def __post_init__(self) -> None:
