@@ -121,10 +121,10 @@ def test_a_control_group_of_the_first_kind(tmp_path):
 def test_an_engine_speaks_for_as_many_as_fit(monkeypatch):
     network = Network(config())
     size = Size.of(network)
-    assert memory.slots(network, 1024, 64) == 64
+    assert memory.fitting_slots(network, 1024, 64) == 64
     room = memory.cache(size, 20, 1024) + memory.speaking(size)
     monkeypatch.setattr(memory, "available", lambda: room / 0.95)
-    assert memory.slots(network, 1024, 64) == 16
+    assert memory.fitting_slots(network, 1024, 64) == 16
     monkeypatch.setattr(memory, "available", lambda: 0)
     with pytest.raises(InputError, match="does not fit into memory: to speak in a window of 1024 tokens"):
-        memory.slots(network, 1024, 64)
+        memory.fitting_slots(network, 1024, 64)

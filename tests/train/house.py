@@ -116,7 +116,8 @@ def gradients(learner: Learner, batch: Batch) -> tuple[list[dict[str, torch.Tens
 def learner(net: Network, algorithm: Algorithm, **options) -> Learner:
     """A learner whose gradients are not clipped, with a reference network where the algorithm reads one."""
     options.setdefault("max_grad_norm", float("inf"))
-    compute = Compute(**{name: options.pop(name) for name in ("micro_tokens", "autocast", "share", "recompute") if name in options})
+    computed = ("micro_tokens", "autocast", "share", "recompute")
+    compute = Compute(**{name: options.pop(name) for name in computed if name in options})
     whole = {"policies": options.pop("policies")} if "policies" in options else {}
     whole["reference"] = network(seed=9) if algorithm.reference else None
     return Learner(net, algorithm, 1e-3, optimizer=AdamW(**options), compute=compute, **whole)

@@ -2,6 +2,7 @@
 
 runs/demo/
   recipe.json        the recipe's fields; a run does not go on with other fields
+  memory.json        how each worker computes: it fitted into the memory that there was
   inputs.json        digests of weights, questions and documents; a run does not go on with others
   metrics.jsonl      one event a line
   episodes.db        the store: every episode of training and evaluation, with its scores

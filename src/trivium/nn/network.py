@@ -195,7 +195,7 @@ class Network(torch.nn.Module):
 
         Unsupported, where it is asked for, if transformers has no such switch in this model's layers.
         """
-        layers = list(getattr(self.model.base_model, "layers", ()))[:-1]  # the last one runs for some places, which backward knows no more
+        layers = list(getattr(self.model.base_model, "layers", ()))[:-1]  # the last runs for places that backward forgot
         if on and not all(isinstance(layer, GradientCheckpointingLayer) for layer in layers):
             raise Unsupported(f"{self.config.model_type} has layers that transformers cannot compute again in backward")
         for layer in layers:

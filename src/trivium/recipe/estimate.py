@@ -33,8 +33,8 @@ _BRANCH = 0.15
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a run will take. `parameters` of the model, of which `learning` learn; how a worker computes (`fit`) and the memory
-    it takes (`need`); tokens `learned` from and `sampled` or read in all; tokens a second of a worker, learning and speaking."""
+    """What a run will take. `parameters` of the model, of which `learning` learn; how a worker computes (`fit`) and what memory
+    it takes (`need`); tokens `learned` from and `sampled` or read in all, and a worker's tokens a second of both."""
 
     parameters: int
     learning: int

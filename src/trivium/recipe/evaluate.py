@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 
-from trivium.engine import Engine
 from trivium.errors import InputError, PolicyError
 from trivium.eval import Interval, Result, evaluate
 from trivium.eval.suite import ScoredEpisode
@@ -14,6 +13,7 @@ from trivium.harness import Harness, refuse_gaps, silence
 from trivium.policy import Endpoint, Policy
 from trivium.recipe.base import Bench, Recipe, Suite
 from trivium.recipe.find import opened
+from trivium.recipe.memory import fitting_engine
 from trivium.recipe.outside import Outside, bill
 from trivium.recipe.parts import Parts
 from trivium.recipe.watcher import Watcher, embedding
@@ -36,7 +36,7 @@ def measure(folder: str, suite: Suite, greedy: bool, seed: int, watch: Watcher) 
     bench = recipe.bench(suite)
     if changed := run.changes(bench.data):
         watch.note(f"{folder} was trained with other {changed[0]} than there are now: these scores are on those of now")
-    engine = Engine(run.model(), renderer=parts.renderer, context=parts.window.budget)
+    engine = fitting_engine(run.model(), parts.renderer, parts.window.budget)
     sampling, samples = parts.greedy if greedy else parts.sampling, comparison.attempts(suite)
     exam = _Exam(bench, engine, sampling, samples, seed, watch)
     result, episodes = exam.whole(bench.harness, "evaluate")

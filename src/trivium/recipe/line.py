@@ -190,8 +190,8 @@ class _Line:
         recipe, start = self.recipe, self.recipe.sft_steps if self.parts.taught else 0
         compute = Compute(self.fit.micro_tokens, recipe.autocast, self.fit.recompute)
         if stage == "sft":
-            optimizer = AdamW(schedule=lambda v: _warm_then_down(v, recipe.sft_steps))
-            learner = Learner(self.network, SFT(), recipe.sft_lr, policies=self._teachers(), optimizer=optimizer, compute=compute)
+            optimizer, who = AdamW(schedule=lambda v: _warm_then_down(v, recipe.sft_steps)), self._teachers()
+            learner = Learner(self.network, SFT(), recipe.sft_lr, policies=who, optimizer=optimizer, compute=compute)
         else:
             algorithm = recipe.loss()
             reference = Network.load(self._warm, device=recipe.device) if algorithm.reference else None

@@ -16,7 +16,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from trivium.engine import Engine
 from trivium.errors import InputError
 from trivium.eval.suite import refuse_twins
 from trivium.fleet import Rank, launch
@@ -25,6 +24,7 @@ from trivium.policy import Policy
 from trivium.recipe.base import Bench, Suite
 from trivium.recipe.comparison import Speaker
 from trivium.recipe.find import opened
+from trivium.recipe.memory import fitting_engine
 from trivium.recipe.parts import Parts
 from trivium.recipe.watcher import Silent
 from trivium.reward import refuse_unscored, verdicts
@@ -109,7 +109,7 @@ class Measured:
 
     def policy(self, speaker: Speaker) -> Policy:
         if speaker.stage != "expert":
-            return Engine(self.weights(speaker.stage), renderer=self.parts.renderer, context=self.parts.window.budget)
+            return fitting_engine(self.weights(speaker.stage), self.parts.renderer, self.parts.window.budget)
         assert self.expert is not None  # else it is no speaker
         return self.expert
 

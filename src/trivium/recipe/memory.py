@@ -6,30 +6,35 @@ Parts and their formulas are of numbers alone (`Size`). What one token leaves fo
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 import torch
 
+from trivium.engine import Engine
 from trivium.errors import InputError
 from trivium.nn import Network, Packed
 from trivium.nn.logprobs import CHUNK
 from trivium.nn.packed import MEMORY
+from trivium.policy import Renderer
 
 GIB = 2**30
 LIBRARIES = 0.75
-"""GiB of a worker before it has a network: torch, transformers, a corpus and its embedder (docs/models.md)."""
+"""GiB of a worker before it has a network: torch, transformers, a corpus and its embedder (docs/train.md)."""
 
 MICRO = 8192
 """Tokens of a pass where they fit: more of them share a beginning, and a product of more rows gains nothing."""
+
+SLOTS = 64
+"""Contexts that an engine speaks for at once where they fit (`Engine`)."""
 
 _SPARE = 0.95
 """The share of what there is that a run may plan with."""
 
 _UNDER_WAY = 8
 """Layers' worth of activations that a pass takes beside those it keeps: the layer it is in, its gradients, and the holes that
-malloc leaves between blocks of many sizes (measured on SmolLM2, 2,048 to 8,192 tokens: 6 to 11; docs/models.md)."""
+malloc leaves between blocks of many sizes (measured on SmolLM2, 2,048 to 8,192 tokens: 6 to 11; docs/train.md)."""
 
 _READ, _DRAWN = 1024, 256
 """Tokens of prompts that an engine's pass reads, and tokens whose logits it has at one time."""
@@ -76,7 +81,7 @@ class Fit:
 
     micro_tokens: int = MICRO
     recompute: bool = False
-    slots: int = 64
+    slots: int = SLOTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +127,7 @@ def need(size: Size, load: Load, fit: Fit) -> Need:
         weights=weights,
         optimizer=(3 + summed) * size.learning * size.width,
         activations=activations(size, max(fit.micro_tokens, load.context), load.context, fit.recompute),
-        checkpoint=2 * (size.parameters + 2 * size.learning) * size.width,
+        checkpoint=(size.parameters + 2 * size.learning) * size.width,
         cache=cache(size, fit.slots, load.context),
         speaking=speaking(size),
     )
@@ -193,7 +198,7 @@ def free(workers: int = 1, device: str = "cpu") -> float:
     return _SPARE * available() / workers
 
 
-def available(root: Path = Path("/sys/fs/cgroup"), groups: Path = Path("/proc/self/cgroup")) -> int:
+def available(root: Path = Path("/sys/fs/cgroup"), groups: Path = Path("/proc/self/cgroup")) -> float:
     """Bytes that this process could still take: what the machine has, or less where a control group has a limit (v1 or v2, its
     own or one above it). Files that the system has read count as free."""
     return min([psutil.virtual_memory().available, *map(_room, _groups(root, groups))])
@@ -255,15 +260,22 @@ def _saved(network: Network, tokens: int) -> int:
     return sum(saved.values())
 
 
-def slots(network: Network, context: int, wanted: int) -> int:
+def fitting_engine(model: str | Path, renderer: Renderer, context: int, slots: int = SLOTS) -> Engine:
+    """An engine to measure or to ask a model with. It speaks for as many contexts at once as fit, `slots` at most; the others
+    wait. InputError where one does not fit."""
+    network = Network.load(model)
+    return Engine(network, renderer=renderer, slots=fitting_slots(network, context, slots), context=context)
+
+
+def fitting_slots(network: Network, context: int, wanted: int) -> int:
     """How many contexts an engine with this network, loaded already, may speak for at once: `wanted`, or as many as fit.
     InputError where one does not."""
-    size, room = replace(Size.of(network)), free(device=network.head.weight.device.type)
+    size, room = Size.of(network), free(device=network.head.weight.device.type)
     while wanted > 1 and cache(size, wanted, context) + speaking(size) > room:
         wanted //= 2
     if (least := cache(size, wanted, context) + speaking(size)) > room:
         raise InputError(
-            f"this model does not fit into memory: to speak in a window of {context} tokens it needs {least / GIB:.1f} GiB more "
-            f"and there are {room / GIB:.1f}: end other programs"
+            f"this model does not fit into memory: to speak in a window of {context} tokens it needs {least / GIB:.1f} GiB "
+            f"more and there are {room / GIB:.1f}: end other programs"
         )
     return wanted

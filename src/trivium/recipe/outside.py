@@ -62,9 +62,9 @@ class Outside:
         """Who speaks, `slots` episodes at once. An endpoint is asked for one tool call first. Raises as `greet` does, and
         InputError for a folder that holds no model."""
         if self.model:
-            from trivium.engine import Engine  # brings torch
+            from trivium.recipe.memory import fitting_engine  # brings torch
 
-            return Engine(recipe.base(), renderer=recipe.renderer, slots=slots, context=harness.window.budget)
+            return fitting_engine(recipe.base(), recipe.renderer, harness.window.budget, slots)
         url, _, model = self.policy.partition("#")
         endpoint = Endpoint(
             url, model, recipe.renderer, os.environ.get("OPENAI_API_KEY") or "none", max_spend=self.max_tokens,

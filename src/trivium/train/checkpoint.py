@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import blake3
-from safetensors.torch import load, save
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from trivium import files
@@ -67,7 +67,7 @@ class Checkpoints:
             if learner.network.sharded and ranks.number():
                 return None
             facts = {"version": learner.version, "algorithm": learner.algorithm.name, "alpha": learner.network.alpha}
-            contents = save(_whole(weights)), save(_whole(optimizer)), json.dumps(facts | {"user": user or {}}).encode()
+            contents = save(_plain(weights)), save(_plain(optimizer)), json.dumps(facts | {"user": user or {}}).encode()
         return self._put(contents)
 
     def _put(self, contents: tuple[bytes, bytes, bytes]) -> Path:
@@ -131,7 +131,7 @@ def _restore(learner: Learner, contents: Contents, skipped: list[str]) -> Loaded
     had, has = state.get("alpha"), learner.network.alpha  # 0 without adapters, which their names tell
     if had and has and had != has:
         raise InputError(f"this checkpoint is of adapters with alpha {had:g}, the network's have {has:g}")
-    before = _whole(learner.network.own_state())
+    before = {name: tensor.clone() for name, tensor in learner.network.own_state().items()}
     learner.network.load_state(weights)
     try:
         learner.load_optimizer_state(optimizer)
@@ -146,17 +146,18 @@ def _read(folder: Path) -> Contents:
     """The three parts of a checkpoint, or CorruptError naming the folder and the part that is torn or foreign."""
     try:
         digests = json.loads((folder / "manifest.json").read_bytes())
-        parts = [(folder / name).read_bytes() for name in _FILES]
+        found = {name: blake3.blake3().update_mmap(folder / name).hexdigest() for name in _FILES}
+        state = (folder / "state.json").read_bytes()
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno in _PASSING:
             raise
         raise CorruptError(f"{folder} is no whole checkpoint: {error}") from error
-    for name, data in zip(_FILES, parts, strict=True):
-        if not isinstance(digests, dict) or digests.get(name) != blake3.blake3(data).hexdigest():
+    for name in _FILES:
+        if not isinstance(digests, dict) or digests.get(name) != found[name]:
             raise CorruptError(f"{folder} is torn: {name} is not what its manifest says")
-    return load(parts[0]), load(parts[1]), json.loads(parts[2])
+    return load_file(folder / _FILES[0]), load_file(folder / _FILES[1]), json.loads(state)  # files, of which no copy is made
 
 
-def _whole(state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copies on the CPU, each in memory of its own."""
-    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in state.items()}
+def _plain(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors as a file holds them: on the CPU, dense; copies only of those that are not."""
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}

@@ -19,12 +19,12 @@ from trivium.agents.search.recipe import Search
 from trivium.agents.search.reward import returned_documents
 from trivium.corpus import Corpus
 from trivium.corpus.search import CANDIDATES
-from trivium.engine import Engine
 from trivium.errors import InputError
 from trivium.harness import CallEvent, Event, Harness, refuse_silence
 from trivium.loops.run import Run
 from trivium.policy import Policy
 from trivium.recipe.find import opened
+from trivium.recipe.memory import fitting_engine
 from trivium.recipe.outside import Outside, bill
 from trivium.recipe.parts import Parts
 from trivium.recipe.watcher import embedding
@@ -54,7 +54,7 @@ def answer(run: str, question: str, corpus: str, greedy: bool = True, rollouts: 
         searched = open_corpus(corpus, room, embedding(watch))
     if strange := _strange(folder, recipe, searched):
         yield Text(strange, "yellow")
-    engine = Engine(folder.model(), renderer=parts.renderer, slots=rollouts, context=room.budget)
+    engine = fitting_engine(folder.model(), parts.renderer, room.budget, rollouts)
     ask = _Question(question, searched, recipe.harness_on(searched), sampling, rollouts)
     yield from ask.answers(engine, [])
 
