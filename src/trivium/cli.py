@@ -39,6 +39,7 @@ usage: trivium VERB ...
   tasks log QUESTIONS [options]    your documents and a log of questions, made ready for train
   tasks git REPO [options]         a repository's commits, made into tasks that its tests judge
   tasks features FOLDER [options]  features taken out of a package with tests, to be put back
+  tasks check FILE                 such tasks proven again, in sandboxes
   serve RUN [options]              the model of a run behind OpenAI's and Anthropic's APIs; every call becomes a trace
   keys NAME [options]              make an API key for serve
   sandbox serve [options]          lend sandboxes to other processes and machines
@@ -189,7 +190,7 @@ def _export(words: list[str]) -> None:
 
 def _tasks(words: list[str]) -> None:
     kind = words[1] if len(words) > 1 else ""
-    if kind in ("git", "features"):
+    if kind in ("git", "features", "check"):
         from trivium.recipe import mining
 
         return _run(getattr(mining, kind), words, 2)

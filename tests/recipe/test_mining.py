@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,10 +53,20 @@ def repo(tmp_path) -> Path:
 def test_a_history_becomes_a_file_of_tasks_with_an_account(told, repo, tmp_path):
     code, out, err = told("git", repo, "--out", tmp_path / "tasks.jsonl", *UNSAFE)
     assert code == 0, err
-    assert "nothing is isolated" in out and "1 tasks from 1 commits" in out and "1 tests that fail before" in out
+    assert (
+        "nothing is isolated" in out
+        and "Add a function that subtracts" in out
+        and "1 tasks from 1 commits" in out
+        and "1 tests that fail before" in out
+    )
     (task,) = read_tasks(tmp_path / "tasks.jsonl")
     assert task.prompt == "Add a function that subtracts" and task.truth["change"] == {"sums.py": ADD + LESS}
     assert task.truth["fixed"] == ["tests/test_sums.py::test_less"]
+    code, out, err = told("check", tmp_path / "tasks.jsonl", *UNSAFE)
+    assert code == 0 and "1 tasks: the true change passes 1 of them, doing nothing 0" in out, err
+    write_tasks([replace(task, truth=task.truth | {"change": {}})], tmp_path / "tasks.jsonl")
+    code, _, err = told("check", tmp_path / "tasks.jsonl", *UNSAFE)
+    assert code == 2 and "1 of 1 tasks do not hold" in err
 
 
 def test_features_of_a_project_become_tasks(told, repo, tmp_path):

@@ -139,6 +139,7 @@ def test_a_set_up_is_kept_only_where_tests_pass_with_it():
             "Support several separators at once in split_all\n\nSigned-off-by: A <a@b>",
             "Support several separators at once in split_all",
         ),
+        ("Fix the check of lengths in Bits. The guard used > where >= was due.", "Fix the check of lengths in Bits"),
         ("Merge branch x", ""),
         ("typo", ""),
         ("1.2.0", ""),

@@ -1,4 +1,4 @@
-"""`trivium tasks git` and `trivium tasks features`: a repository's commits, or a package's features, made into tasks."""
+"""`trivium tasks git`, `features`, `check`: a repository's commits and a package's features as tasks, and their proof again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeVar
 
 import tyro
 from rich.text import Text
@@ -18,15 +18,19 @@ from trivium.policy.render import Renderer
 from trivium.sandbox import LocalUnsafe, Ns, Provider
 from trivium.tasks.commits import mine
 from trivium.tasks.commits.boxes import Boxes
-from trivium.tasks.commits.history import history
+from trivium.tasks.commits.history import Commit, history
+from trivium.tasks.commits.prove import holds
 from trivium.tasks.features import features as cut_features
 from trivium.tasks.features import package_files
-from trivium.tasks.kept import write_tasks
+from trivium.tasks.kept import read_tasks, write_tasks
 from trivium.trace import Task
 from trivium.viewer import screen
+from trivium.viewer.episodes import clean
 
 Repository = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="REPO")]
 Package = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FOLDER")]
+File = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="FILE")]
+T = TypeVar("T")
 Where = Literal["ns", "local-unsafe"]
 
 
@@ -57,7 +61,7 @@ def git(
         )
 
     async def make(boxes: Boxes) -> tuple[list[Task], list[str]]:
-        mined = await mine(repo, boxes, count, commits, words)
+        mined = await mine(repo, boxes, count, commits, words, _tell)
         return mined.tasks, mined.report.sentences()
 
     _make(make, out, packages, sandbox)
@@ -85,6 +89,49 @@ def features(
     _make(make, out, packages, sandbox)
 
 
+def _tell(commit: Commit, made: Task | str) -> None:
+    """A line for each commit that becomes a task, and each whose tests were run in vain."""
+    if isinstance(made, Task) or made.startswith("no test"):
+        about = clean(made.prompt) if isinstance(made, Task) else made
+        screen().print(Text(f"{commit.id[:12]}  {about}", "" if isinstance(made, Task) else "dim"), soft_wrap=True)
+
+
+def check(file: File, packages: tuple[str, ...] = (), sandbox: Where = "ns") -> None:
+    """Prove the tasks of a file again: the true change passes all tests, doing nothing does not.
+
+    Args:
+        file: a .jsonl that `trivium tasks` wrote
+        packages: what the tests import besides pytest; installed here
+        sandbox: where tests run; local-unsafe isolates nothing, what runs there runs as you
+    """
+    tasks = read_tasks(file)
+
+    async def prove(boxes: Boxes) -> list[tuple[bool, bool]]:
+        return [await holds(boxes, task) for task in tasks]
+
+    proofs = _inside(prove, packages, sandbox)
+    wrong = [task.id for task, proof in zip(tasks, proofs, strict=True) if proof != (True, False)]
+    done, nothing = (sum(each) for each in zip(*proofs, strict=True)) if proofs else (0, 0)
+    screen().print(Text(f"{len(tasks)} tasks: the true change passes {done} of them, doing nothing {nothing}"), soft_wrap=True)
+    if wrong:
+        raise InputError(f"{len(wrong)} of {len(tasks)} tasks do not hold, the first is {wrong[0]}")
+
+
+def _inside(work: Callable[[Boxes], Awaitable[T]], packages: Sequence[str], sandbox: Where) -> T:
+    """What `work` makes of sandboxes, which are gone afterwards."""
+
+    async def within() -> T:
+        provider = _provider(sandbox, packages)
+        try:
+            boxes = Boxes(provider)
+            await boxes.check()
+            return await work(boxes)
+        finally:
+            await provider.close()
+
+    return asyncio.run(within())
+
+
 def _make(
     make: Callable[[Boxes], Awaitable[tuple[list[Task], list[str]]]], out: str, packages: Sequence[str], sandbox: Where
 ) -> None:
@@ -92,16 +139,7 @@ def _make(
     if not Path(out).absolute().parent.is_dir():
         raise InputError(f"there is no folder for {out}: make it first")
 
-    async def inside() -> tuple[list[Task], list[str]]:
-        provider = _provider(sandbox, packages)
-        try:
-            boxes = Boxes(provider)
-            await boxes.check()
-            return await make(boxes)
-        finally:
-            await provider.close()
-
-    tasks, sentences = asyncio.run(inside())
+    tasks, sentences = _inside(make, packages, sandbox)
     for sentence in sentences:
         screen().print(Text(sentence), soft_wrap=True)
     if not tasks:

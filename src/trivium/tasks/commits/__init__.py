@@ -11,7 +11,7 @@ gets the project as it was before, without the new tests. Source: Cursor's Compo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -38,14 +38,24 @@ class Mined:
     report: Report
 
 
-async def mine(repo: str | Path, trial: Trial, count: int = 20, commits: int = 400, policy: Policy | None = None) -> Mined:
+async def mine(
+    repo: str | Path,
+    trial: Trial,
+    count: int = 20,
+    commits: int = 400,
+    policy: Policy | None = None,
+    watch: Callable[[Commit, Task | str], None] | None = None,
+) -> Mined:
     """Up to `count` tasks from the newest `commits` commits of a repository, newest first. `policy` words the requests; without
-    one they are the commits' messages. Raises InputError for a folder without a history."""
+    one they are the commits' messages. `watch` hears of each commit what became of it: a task, or why there is none. Raises
+    InputError for a folder without a history."""
     miner = _Miner(str(repo), trial, policy)
     for commit in islice(history(repo), commits):
         if len(miner.tasks) == count:
             break
-        await miner.consider(commit)
+        made = await miner.consider(commit)
+        if watch:
+            watch(commit, made)
     return Mined(miner.tasks, report(miner.tasks, miner.left_out))
 
 
@@ -58,15 +68,16 @@ class _Miner:
         self.left_out: Counter[str] = Counter()
         self.seen: list[frozenset] = []
         self.setup: str | None = None
-        """the set-up that worked last, which is proposed first"""
+        """the set-up under which tests of this repository have passed, which is kept for the commits before"""
 
-    async def consider(self, commit: Commit) -> None:
+    async def consider(self, commit: Commit) -> Task | str:
         """Make a task of `commit`, or count why there is none."""
         made = await self._task(commit)
         if isinstance(made, Task):
             self.tasks.append(made)
         else:
             self.left_out[made] += 1
+        return made
 
     async def _task(self, commit: Commit) -> Task | str:
         if not commit.sources or not commit.tests:
@@ -94,9 +105,7 @@ class _Miner:
     async def _prove(self, before: Mapping[str, str], after: Mapping[str, str], tests: list[str]) -> Proof | str:
         if not tests:
             return "its tests are gone after it"
-        setups = proposals(after)
-        if self.setup in setups:
-            setups = [self.setup, *(each for each in setups if each != self.setup)]
+        setups = proposals(after) if self.setup is None else [self.setup]
         proof = await prove(self.trial, before, after, tests, setups)
         self.setup = proof.setup if isinstance(proof, Proof) else self.setup
         return proof

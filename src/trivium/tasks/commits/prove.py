@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from trivium.trace import Task
+
 _PYTEST = "python -m pytest -q -rpfE --tb=no --color=no -p no:cacheprovider"
 _OUTCOME = re.compile(r"^(PASSED|FAILED|ERROR) (\S+\.py::.*?)(?: - .*)?$", re.MULTILINE)
 BARE = "export PYTEST_DISABLE_PLUGIN_AUTOLOAD=1;"
@@ -71,3 +73,15 @@ async def passing(trial: Trial, files: Mapping[str, str], tests: Sequence[str], 
     """The ids of the tests in the files `tests` that pass."""
     printed = await trial(files, f"{setup} {_PYTEST} {shlex.join(tests)}".strip())
     return {id for outcome, id in _OUTCOME.findall(printed) if outcome == "PASSED"}
+
+
+async def holds(trial: Trial, task: Task) -> tuple[bool, bool]:
+    """Whether the true change of a task (of a commit, a feature or a generated project) passes all its tests, and whether doing
+    nothing does, which should not."""
+    truth = task.truth
+    tests = [path for path in truth["tests"] if path.endswith(".py") and any(id.startswith(path) for id in truth["expected"])]
+    changed = {path: text for path, text in {**truth["files"], **truth["change"]}.items() if text is not None}
+    wanted, setup = set(truth["expected"]), truth.get("setup", BARE)
+    done = await passing(trial, {**changed, **truth["tests"]}, tests, setup)
+    nothing = await passing(trial, {**truth["files"], **truth["tests"]}, tests, setup)
+    return wanted <= done, wanted <= nothing

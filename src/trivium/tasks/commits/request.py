@@ -30,10 +30,10 @@ Request:"""
 
 
 def from_message(message: str) -> str:
-    """The first line of a commit's message, and its first paragraph where the line is short, without references, links and
+    """The first sentence of a commit's message, and its first paragraph where that is short, without references, links and
     trailers; "" for a message that asks for nothing."""
     subject, _, body = _TRAILERS.sub("", message).strip().partition("\n")
-    subject = _REFERENCES.sub("", subject).strip(" .:-")
+    subject = _REFERENCES.sub("", subject).partition(". ")[0].strip(" .:-")  # a second sentence tells how
     if _EMPTY.match(subject):
         return ""
     words = [subject, _REFERENCES.sub("", body.strip().partition("\n\n")[0]) if len(subject) < 40 else ""]
