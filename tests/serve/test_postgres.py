@@ -95,7 +95,7 @@ def test_a_killed_server_loses_nothing_that_it_acknowledged(cluster, tiny_model,
 def test_a_database_that_goes_and_comes_back_loses_nothing(cluster, renderer, tmp_path):
     url = cluster.database("away")
     service = Service({"script": Scripted(adding, renderer)}, options(tmp_path, store=url))
-    service.recorder._patience = 120
+    service.recorder.patience = 120
     with serving(service) as address:
         ids = converse([address], 0, 2)
         cluster.stop()
@@ -111,7 +111,7 @@ def test_a_database_that_goes_and_comes_back_loses_nothing(cluster, renderer, tm
 def test_a_database_that_stays_away_is_told(cluster, renderer, tmp_path):
     url = cluster.database("gone")
     service = Service({"script": Scripted(adding, renderer)}, options(tmp_path, store=url))
-    service.recorder._patience = 0.2
+    service.recorder.patience = 0.2
     with serving(service) as address:
         cluster.stop()
         body = {"model": "script", "messages": [{"role": "user", "content": "hi"}]}

@@ -15,7 +15,6 @@ from sqlalchemy import event
 from tests.serve.house import adding, connect, options, sealed, serving, until
 from trivium.engine import Engine
 from trivium.policy import Reply, Scripted
-from trivium.serve import recorder
 from trivium.serve.app import application
 from trivium.serve.service import Service
 
@@ -184,8 +183,7 @@ def test_who_reads_nothing_is_let_go_and_its_reply_is_kept(renderer, endless, tm
 
 
 def test_a_full_disk_is_told_and_nothing_is_acknowledged(url, service, monkeypatch):
-    monkeypatch.setattr(recorder.patiently, "__defaults__", (0.2,))
-    monkeypatch.setattr(service.recorder, "_patience", 0.2)
+    monkeypatch.setattr(service.recorder, "patience", 0.2)
     with service.store.reading() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
     limit = lambda connection, _: connection.execute(f"PRAGMA max_page_count={pages}")  # noqa: E731  as a disk with no more room

@@ -244,6 +244,13 @@ class Recipe:
         """Digests, by name, of what the fields name and do not hold (documents, say): a run goes on with equal ones alone."""
         return {}
 
+    def harness_at(self, data: str, progress: Progress) -> Harness | None:
+        """The harness in which the agent is served: on `data` that a person names, or without any where it was trained. None
+        where it can be nothing there; default: its own harness, and no data. InputError for data that it cannot live on."""
+        if data:
+            raise InputError(f"--data {data!r} would change nothing: {type(self).__name__} works on no data that can be named")
+        return self.harness()
+
     def bench(self, suite: Suite) -> Bench:
         """`suite` made ready: default: so many of the held-out tasks, in the agent's own harness."""
         return Bench(list(self.tasks("heldout"))[: suite.tasks or None], self.harness(), self.judge(), data=self.data())

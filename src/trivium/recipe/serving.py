@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -14,31 +15,52 @@ from trivium.recipe.find import opened
 from trivium.recipe.parts import Parts
 from trivium.recipe.show import RunFolder
 from trivium.recipe.verbs import check_counts
+from trivium.recipe.watcher import embedding
 from trivium.serve.options import Options
+from trivium.viewer import Live
+
+if TYPE_CHECKING:
+    from trivium.serve.service import Service
 
 NAME = "agent"
 """What requests call a run's model."""
 
 
-def serve(run: RunFolder, options: tyro.conf.OmitArgPrefixes[Options], slots: int = 32, context: int = 0) -> None:
-    """Serve a trained run over HTTP: OpenAI's and Anthropic's APIs for its model, which is called agent there.
+def serve(
+    run: RunFolder, options: tyro.conf.OmitArgPrefixes[Options], data: str = "", slots: int = 32, context: int = 0
+) -> None:
+    """Serve a trained run over HTTP: the agent, and its model behind OpenAI's and Anthropic's APIs. docs/serve.md says more.
 
     Args:
         run: the run's folder
         options: how it is served
+        data: what the agent works on, as documents to search; default: what it was trained on, where that is there
         slots: requests that the model speaks for at once; more wait for their turn
         context: tokens of a conversation at most; 0: as many as the window that it was trained in
     """
     check_counts(slots=(slots, 1), context=(context, 0))
     require()
     from trivium.serve.server import run as serve_on
+
+    with Live() as watch:
+        service = service_of(run, options, data, slots, context, embedding(watch))
+    serve_on(service)
+
+
+def service_of(
+    run: str, options: Options, data: str, slots: int, context: int, progress: Callable[[int, int], None]
+) -> Service:
+    """The service of a run. InputError for one without weights, and for data that its agent cannot work on."""
+    from trivium.serve.aside import Aside
     from trivium.serve.service import Service
 
     folder, recipe = opened(run)
     parts = Parts(recipe, folder.model())
+    harness = recipe.harness_at(data, progress)
     engine = Engine(folder.model(), renderer=parts.renderer, slots=slots, context=context or parts.window.budget, name=NAME)
     store = options.store or str(folder.folder / "served.db")
-    serve_on(Service({NAME: engine}, replace(options, store=store)))
+    policy: Any = Aside(engine)  # a Policy whose version is its engine's to change
+    return Service({NAME: policy}, replace(options, store=store), harness)
 
 
 def require() -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import queue
+import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from trivium.errors import TriviumError
 from trivium.serve.errors import ApiError, away
@@ -19,60 +23,83 @@ _PAUSE = 0.1
 logger = logging.getLogger("trivium.serve")
 
 
+@dataclass(slots=True)
+class _Waiting:
+    """A row to be written, and who waits for it, in which event loop and since when."""
+
+    row: Row
+    written: asyncio.Future[None]
+    loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
+    since: float = field(default_factory=time.perf_counter)
+
+    def settle(self, error: ApiError | None) -> None:
+        if not self.written.done():
+            self.written.set_exception(error) if error else self.written.set_result(None)
+
+
 class Recorder:
-    """The one writer of a server. It lives in one event loop."""
+    """The one writer of a server, in a thread of its own: no commit waits for a request."""
 
     def __init__(self, exchanges: Exchanges, metrics: Metrics, patience: float = PATIENCE) -> None:
-        self._exchanges, self._metrics, self._patience = exchanges, metrics, patience
-        self._waiting: list[tuple[Row, asyncio.Future[None]]] = []
-        self._driver: asyncio.Task | None = None
+        self._exchanges, self._metrics, self.patience = exchanges, metrics, patience
+        self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
 
     def put(self, exchange: Exchange) -> asyncio.Future[None]:
         """What is done when the exchange is written; ApiError where it could not be."""
         written = asyncio.get_running_loop().create_future()
         written.add_done_callback(_heard)
-        self._waiting.append((row_of(exchange), written))
-        if self._driver is None or self._driver.done():
-            self._driver = asyncio.create_task(self._drive())
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._drive, daemon=True, name="recorder")
+            self._thread.start()
+        self._queue.put(_Waiting(row_of(exchange), written))
         return written
-
-    async def write(self, exchange: Exchange) -> None:
-        """`put`, and wait for it."""
-        began = time.perf_counter()
-        await self.put(exchange)
-        self._metrics.capture.observe(time.perf_counter() - began)
 
     async def close(self) -> None:
         """Wait until all that was put is written, or was given up."""
-        if self._driver is not None:
-            await asyncio.wait([self._driver])
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._queue.put(None)
+            await asyncio.to_thread(thread.join)
 
-    async def _drive(self) -> None:
-        while self._waiting:
-            batch, self._waiting = self._waiting, []
-            rows, error = [row for row, _ in batch], None
+    def _drive(self) -> None:
+        while batch := self._batch():
+            error = None
             try:
-                await patiently(lambda rows=rows: self._exchanges.write(rows), self._patience)
+                insist(lambda rows=[each.row for each in batch]: self._exchanges.write(rows), self.patience)
             except ApiError as failure:
-                self._metrics.unwritten.inc(len(rows))
+                self._metrics.unwritten.inc(len(batch))
                 error = failure
-            for _, written in batch:
-                if not written.done():
-                    written.set_exception(error) if error else written.set_result(None)
+            now = time.perf_counter()
+            for each in batch:
+                self._metrics.capture.observe(now - each.since)
+                with suppress(RuntimeError):  # who waited is gone, and its loop closed
+                    each.loop.call_soon_threadsafe(each.settle, error)
+
+    def _batch(self) -> list[_Waiting]:
+        """All that waits, once something does; nothing at the end."""
+        batch: list[_Waiting] = []
+        while not batch or not self._queue.empty():
+            waiting = self._queue.get()
+            if waiting is None:
+                if batch:
+                    self._queue.put(None)
+                return batch
+            batch.append(waiting)
+        return batch
 
 
-async def patiently(work: Callable[[], None], patience: float = PATIENCE) -> None:
-    """Do `work`, which writes into a store, in a thread of its own; again where the store is away for a moment. ApiError (503)
-    where it stays away."""
+def insist(work: Callable[[], None], patience: float = PATIENCE) -> None:
+    """Do `work`, which writes into a store; again where the store is away for a moment. ApiError (503) where it stays away."""
     deadline = time.monotonic() + patience
     while True:
         try:
-            return await asyncio.to_thread(work)
+            return work()
         except Exception as error:  # a bug too: those who wait are to be told
             if time.monotonic() > deadline or not isinstance(error, TriviumError):
                 logger.exception("nothing can be written")
                 raise away(f"the store cannot be written: {error}") from error
-        await asyncio.sleep(_PAUSE)
+        time.sleep(_PAUSE)
 
 
 def _heard(written: asyncio.Future[None]) -> None:

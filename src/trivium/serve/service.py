@@ -79,8 +79,9 @@ class Service:
             self.store.close()
 
     def _following(self) -> list[Coroutine[Any, Any, None]]:
-        models = self.models.values() if self.options.follow else ()
-        return [follow(self.options.follow, policy, self.metrics) for policy in models if hasattr(policy, "load")]
+        """What takes over new weights, for each model that can."""
+        engines = [getattr(policy, "engine", policy) for policy in self.models.values() if self.options.follow]
+        return [follow(self.options.follow, engine, self.metrics) for engine in engines if hasattr(engine, "load")]
 
     async def _tidy(self) -> None:
         """Do what is due, again and again; a store that is away is no end."""

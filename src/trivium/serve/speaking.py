@@ -126,7 +126,7 @@ class Speaking:
         if text := self._hearing.end(said.message["content"]):
             self._parts.put_nowait(text)
         exchange = self._exchange(said.message, said.finish)
-        await self._desk.recorder.write(exchange)
+        await self._desk.recorder.put(exchange)
         self._desk.sessions.remember(exchange, self._opening.tokens)
         self._desk.metrics.tokens.labels(self._policy.name, "read").inc(self.read)
         self._desk.metrics.tokens.labels(self._policy.name, "said").inc(len(exchange.tokens))

@@ -167,6 +167,12 @@ class Search(Recipe):
         """The same on other documents: the tools and the prompt that the policy was trained with."""
         return harness_on(corpus, self.room, self.results, self.without != "pruning", quoting=self.real)
 
+    def harness_at(self, data: str, progress: Progress) -> Harness | None:
+        """On documents that are named, or those of --corpus. A generated world is nobody's to ask about."""
+        if data:
+            return self.harness_on(open_corpus(data, self.room, progress))
+        return self.harness() if self.real else None
+
     # --- what it searches
 
     @cached_property
