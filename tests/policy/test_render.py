@@ -24,6 +24,9 @@ def copied(folder: Path, template: str | None = None, **config) -> Path:
         (folder / "chat_template.jinja").write_text(template)
         if not template:
             (folder / "chat_template.jinja").unlink()
+            tokenizer = json.loads((folder / "tokenizer_config.json").read_text())
+            tokenizer.pop("chat_template", None)
+            (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer))
     return folder
 
 

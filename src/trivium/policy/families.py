@@ -39,7 +39,7 @@ class Form:
         if not calls:
             return ""
         functions = [call["function"] for call in calls]
-        written = [self.call(number, each["name"], _json(each["arguments"])) for number, each in enumerate(functions)]
+        written = [self.call(number, each["name"], in_json(each["arguments"])) for number, each in enumerate(functions)]
         return self.around[0] + self.between.join(written) + self.around[1]
 
     def find(self, text: str) -> tuple[str, list[ParsedToolCall]]:
@@ -76,13 +76,13 @@ class Form:
 
     def _broken(self, text: str, begin: int) -> tuple[ParsedToolCall, int]:
         """A call that cannot be read reaches to its own end, or to the next call, whichever comes first."""
-        closed, following = self.closer.search(text, begin), self.opener.search(text, begin)
+        closed, following = self.closer.search(text, begin), self.opener.search(text, begin + 1)
         status = ToolCallParseStatus.INVALID_JSON if closed else ToolCallParseStatus.UNCLOSED_BLOCK
         stop = min(closed.end() if closed else len(text), following.start() if following else len(text))
-        return ParsedToolCall(text[begin:stop].replace(MARK, ""), status=status), max(stop, begin)
+        return ParsedToolCall(text[begin:stop].replace(MARK, ""), status=status), max(stop, begin + 1)
 
 
-def _json(arguments: Any) -> str:
+def in_json(arguments: Any) -> str:
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 
@@ -120,11 +120,11 @@ def call_id(number: int) -> str:
     return f"call{number:05d}"
 
 
-def taught(tools: Sequence[Mapping[str, Any]]) -> str:
-    """What a system message says of `tools` where the template says nothing of them, in Hermes' words."""
+def taught(tools: Sequence[Mapping[str, Any]], form: Form) -> str:
+    """What a system message says of `tools` and of how to call them, where the template says nothing."""
     schemas = "\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools)
+    example = form.write([{"function": {"name": "<name>", "arguments": "<arguments>"}}])
     return (
         "# Tools\n\nYou may call one or more functions. Their signatures stand within <tools></tools>:\n"
-        f"<tools>\n{schemas}\n</tools>\n\nFor each call, write a JSON object with its name and arguments:\n"
-        '<tool_call>\n{"name": <name>, "arguments": <arguments>}\n</tool_call>'
+        f"<tools>\n{schemas}\n</tools>\n\nFor each call, write its name and its arguments, a JSON object, as here:\n{example}"
     )

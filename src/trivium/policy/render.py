@@ -23,7 +23,7 @@ from trivium.errors import InputError, Unsupported
 from trivium.files import vocabulary
 from trivium.policy.families import THOUGHTS
 from trivium.policy.message import Message
-from trivium.policy.template import TemplateDialect
+from trivium.policy.template import PROBE, TemplateDialect
 from trivium.policy.tokens import Tokenizer
 from trivium.trace import Piece
 
@@ -81,6 +81,9 @@ class Renderer:
             return cls(tokenizer, _dialect(tokenizer, model))
         except (InputError, Unsupported) as error:
             raise type(error)(f"{str(model)!r} is no chat model that can be used: {error}") from error
+        except Exception as error:  # what `renderers` needs, and cannot have here
+            reason = f"{type(error).__name__}: {error}".split("\n")[0]
+            raise Unsupported(f"`renderers` cannot write what {str(model)!r} speaks ({reason}): name another model") from error
 
     def _encode(self, text: str) -> tuple[int, ...]:
         """The tokens of text as a result shows it."""
@@ -217,26 +220,22 @@ def _dialect(tokenizer: Tokenizer, model: str | Path) -> Any:
     kind = getattr(config, "model_type", "")
     if named == "qwen3" or not named and kind in ("qwen3", "qwen3_moe"):
         dialect: Any = create_renderer(tokenizer, Qwen3RendererConfig(thinking_retention="all"))
-        question = _plainly(tokenizer)
-        if question in (None, dialect.render_ids([_QUESTION], add_generation_prompt=True)):
+        ours = dialect.render_ids([_QUESTION], tools=[PROBE], add_generation_prompt=True)
+        if _rendered(tokenizer) in (None, ours):
             return dialect
     if kind == "gpt_oss" and not named:  # its turns are channels, which no message of ours can write
         return create_renderer(tokenizer, GptOssRendererConfig())
     return create_renderer(tokenizer) if named else TemplateDialect(tokenizer, _ends(model))
 
 
-def _plainly(tokenizer: Tokenizer) -> list[int] | None:
-    """A question as the model's own template has it; None where it has none."""
+def _rendered(tokenizer: Tokenizer) -> list[int] | None:
+    """A question beside a tool as the model's own template has it; None where it has no template."""
     if not tokenizer.chat_template:
         return None
     with suppress(Exception):  # TemplateDialect says what is wrong with it
-        return _rendered(tokenizer)
+        text = tokenizer.apply_chat_template([_QUESTION], tools=[PROBE], add_generation_prompt=True, tokenize=False)
+        return tokenizer.encode(text, add_special_tokens=False)
     return []
-
-
-def _rendered(tokenizer: Tokenizer) -> list[int]:
-    text = tokenizer.apply_chat_template([_QUESTION], add_generation_prompt=True, tokenize=False)
-    return tokenizer.encode(text, add_special_tokens=False)
 
 
 def _config(model: str | Path) -> Any:

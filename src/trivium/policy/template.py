@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from renderers.base import ParsedResponse, RenderedTokens
 
 from trivium.errors import InputError, Unsupported
-from trivium.policy.families import FORMS, HERMES, THOUGHTS, call_id, taught
+from trivium.policy.families import FORMS, HERMES, THOUGHTS, Form, call_id, in_json, taught
 from trivium.policy.message import Message
 from trivium.policy.tokens import Tokenizer
 
@@ -27,7 +27,7 @@ _SLOT = re.compile('\ue000(\\d+)\\\\?"\ue001')
 """Where a result stands in a rendered probe; the quotation mark in it has a stroke before it in a template that quotes JSON."""
 _SAID = "\ue002"  # a letter of no language, for what a policy said
 _QUESTION: Message = {"role": "user", "content": "x"}
-_TOOL: Message = {
+PROBE: Message = {
     "type": "function",
     "function": {
         "name": "probe",
@@ -58,15 +58,12 @@ class TemplateDialect:
         if not tokenizer.chat_template:
             raise InputError("it has no chat template: it is a base and no chat model, so name one, or add chat_template.jinja")
         self._check_template()
-        self.shows_tools = "probe" in (self._tried([_QUESTION], [_TOOL]) or "")
+        self.shows_tools = "probe" in (self._tried([_QUESTION], [PROBE]) or "")
         self._hears_system = _SAID in (self._tried([{"role": "system", "content": _SAID}, _QUESTION]) or "")
         self._pairs_up = self._tried([_QUESTION, _QUESTION]) is None  # a user's two turns are one
-        self._native = False
-        self._form = self._form_of_calls() if self.shows_tools else HERMES
-        result = {"role": "tool", "name": "probe", "tool_call_id": call_id(0), "content": '"' + _SAID}
-        shown = self._tried([_QUESTION, self._turn(_Kind(1)), result], [_TOOL]) if self.shows_tools else None
-        self._hears_results = _SAID in (shown or "")
-        self.quotes = self._hears_results and '\\"' + _SAID in (shown or "")
+        self._native: Native | None = None
+        self._form, self._hears_results, self.quotes = HERMES, False, False
+        self._measure_calls()
         self._end, number = self._end_of_turn()
         eos = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
         self._stops = list(dict.fromkeys([number, *eos, *stops]))
@@ -134,7 +131,7 @@ class TemplateDialect:
         rows: list[Message] = []
         if tools and not self.shows_tools:
             first = messages[0] if messages and messages[0]["role"] == "system" else None
-            text = "\n\n".join(filter(None, [first["content"] if first else "", taught(tools)]))
+            text = "\n\n".join(filter(None, [first["content"] if first else "", taught(tools, self._form)]))
             messages = [{"role": "system", "content": text}, *messages[bool(first) :]]
         results = 0
         for message in messages:
@@ -180,20 +177,34 @@ class TemplateDialect:
         if _SAID not in text:
             raise InputError("its chat template leaves out what a user says: mend chat_template.jinja")
 
-    def _form_of_calls(self):
-        """The form of this template's calls. Such a template renders calls itself where it must (Mistral's counts turns), and
-        else what we write in that form, which it then renders the same."""
-        native = {"role": "assistant", "content": "", "tool_calls": self._turn(_Kind(1))["tool_calls"]}
-        expected = self._tried([_QUESTION, native], [_TOOL])
-        for form in FORMS if expected else ():
-            self._form = form
-            if _squeezed(form.write(native["tool_calls"])) in _squeezed(expected or ""):
-                ours = {"role": "assistant", "content": self._said(native)}
-                result = {"role": "tool", "name": "probe", "tool_call_id": call_id(0), "content": "x"}
-                both = [self._tried([_QUESTION, call, result], [_TOOL]) for call in (native, ours)]
-                self._native = _squeezed(both[0] or "") != _squeezed(both[1] or "")
-                return form
-        raise Unsupported("its chat template knows tools, and writes calls in a form that nobody here reads: serve it by vLLM")
+    def _measure_calls(self) -> None:
+        """The form of this template's calls: the one that it writes, or, where transformers cannot give it any (DeepSeek's asks
+        for a content that is None), the one whose marks stand in it."""
+        for way, count, form in ((way, count, form) for way in (_plain, _quoted) for count in (2, 1) for form in FORMS):
+            call = self._turn(_Kind(count))
+            written = self._tried([_QUESTION, way(call)], self._shown)
+            if written is not None and _squeezed(form.write(call["tool_calls"])) in _squeezed(written):
+                return self._take(form, call, way)
+        for form in FORMS:
+            if form.around[0] and form.around[0] in str(self.tokenizer.chat_template):
+                return self._take(form, self._turn(_Kind(1)), None)
+        if self.shows_tools:
+            raise Unsupported("its chat template writes tool calls in a form that nobody here reads: serve it by vLLM")
+
+    def _take(self, form: Form, call: Message, way: Native | None) -> None:
+        """Speak in `form`. What we write in it, the template mostly renders as what it writes itself; where it does not
+        (Mistral's counts turns), it writes calls."""
+        self._form = form
+        result = {"role": "tool", "name": "probe", "tool_call_id": call_id(0), "content": '"\ue003'}
+        ours = self._tried([_QUESTION, {"role": "assistant", "content": self._said(call)}, result], self._shown)
+        theirs = self._tried([_QUESTION, way(call), result], self._shown) if way else None
+        self._native = way if theirs is not None and _squeezed(theirs) != _squeezed(ours or "") else None
+        shown = theirs if self._native else ours
+        self._hears_results, self.quotes = "\ue003" in (shown or ""), '\\"\ue003' in (shown or "")
+
+    @property
+    def _shown(self) -> Sequence[Message]:
+        return [PROBE] if self.shows_tools else []
 
     def _end_of_turn(self) -> tuple[str, int]:
         """The control token behind what an assistant said, as letters and as its number."""
@@ -222,7 +233,7 @@ class TemplateDialect:
         """The text behind a reply of this `kind` once `messages` have come, up to where the next begins, where the template
         keeps all that stood before, with tools and without; else None."""
         news = json.loads(messages)
-        tails = {self._tail_of(kind, news, tools) for tools in ((), (_TOOL,))[: 1 + self.shows_tools]}
+        tails = {self._tail_of(kind, news, tools) for tools in ((), self._shown)}
         return tails.pop() if len(tails) == 1 else None
 
     def _tail_of(self, kind: _Kind, news: list[Message], tools: Sequence[Message]) -> str | None:
@@ -238,6 +249,27 @@ class TemplateDialect:
         if end < 0 or _squeezed(after[len(before) : end]) != _squeezed(self._said(reply)):
             return None
         return after[end + len(self._end) :]
+
+
+Native = Callable[[Message], Message]
+"""A message with calls as a template wants it, to write the calls itself."""
+
+
+def _plain(message: Message) -> Message:
+    """As transformers has it: arguments as a dict."""
+    calls = [{"id": call_id(at), "type": "function", "function": each["function"]} for at, each in enumerate(_calls(message))]
+    return {"role": "assistant", "content": message.get("content") or "", "tool_calls": calls}
+
+
+def _quoted(message: Message) -> Message:
+    """As the API has it: arguments as a JSON string, and no content where nothing was said."""
+    functions = [{**call["function"], "arguments": in_json(call["function"]["arguments"])} for call in _calls(message)]
+    calls = [{"id": call_id(at), "type": "function", "function": each} for at, each in enumerate(functions)]
+    return {"role": "assistant", "content": message.get("content") or None, "tool_calls": calls}
+
+
+def _calls(message: Message) -> Sequence[Message]:
+    return message["tool_calls"]
 
 
 def _slotted(message: Message, number: int) -> Message:
