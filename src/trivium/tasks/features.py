@@ -15,6 +15,7 @@ import random
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from trivium.errors import InputError
@@ -144,7 +145,8 @@ def _tree(text: str) -> ast.Module:
         return ast.Module([], [])
 
 
-def _uses(text: str) -> set[str]:
+@lru_cache(maxsize=4096)
+def _uses(text: str) -> frozenset[str]:
     """The names that code reads or takes as attributes; imports and `__all__` alone are no use."""
     found: set[str] = set()
     for node in ast.walk(_tree(text)):
@@ -152,7 +154,7 @@ def _uses(text: str) -> set[str]:
             found.add(node.id)
         elif isinstance(node, ast.Attribute):
             found.add(node.attr)
-    return found
+    return frozenset(found)
 
 
 def _is_tested(files: Mapping[str, str], feature: Feature) -> bool:
