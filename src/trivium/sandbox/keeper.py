@@ -312,8 +312,12 @@ class Keeper:
             box.process.kill()
             box.process.wait()
         for _ in range(5000):
-            if not self.groups.alive(id):
+            alive = self.groups.alive(id)
+            if not alive:
                 return
+            for pid in alive:  # one whose bubblewrap died while it was still setting up hears nothing of that death
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             await asyncio.sleep(0.001)
 
     def do_read(self, request: dict, descriptors: list[int]) -> tuple[dict, list[int]]:
