@@ -17,7 +17,7 @@ from trivium.policy import Policy
 from trivium.serve.assemble import PREFIX
 from trivium.serve.errors import invalid
 from trivium.serve.keys import Caller, Key
-from trivium.serve.recorder import insist
+from trivium.serve.recorder import stored
 from trivium.trace import Call, Episode, Prune, Restart, Sampling, Stop, Task
 
 Told = dict[str, Any]
@@ -122,7 +122,7 @@ class Agent:
             )
             episode.session, episode.account = attempt.session, attempt.account
             if caller.key.consent:
-                await asyncio.to_thread(insist, lambda: self._keep(episode))
+                await stored(lambda: self._keep(episode))
             attempt.episode = episode
             attempt.end(answer_of(episode))
         except asyncio.CancelledError:

@@ -15,6 +15,7 @@ from trivium.serve.agent import Agent, Attempt, answer_of, call_of
 from trivium.serve.body import Body, Seed
 from trivium.serve.chat import ChatMessage, conversation, event, message_of
 from trivium.serve.errors import ApiError, invalid, missing
+from trivium.serve.recorder import stored
 from trivium.serve.service import caller_of, service_of, session_header
 from trivium.trace import Episode, Task
 
@@ -119,7 +120,7 @@ def _attempt(request: Request, id: str) -> Attempt | None:
 async def _stored(request: Request, id: str) -> Episode:
     """An episode of the caller's key in the store. ApiError where there is none."""
     keeper, key = service_of(request).keeper, caller_of(request).key
-    episode = await asyncio.to_thread(keeper.episode, id, key)
+    episode = await stored(lambda: keeper.episode(id, key))
     if episode is None:
         raise missing(f"there is no episode {id!r:.80}")
     return episode

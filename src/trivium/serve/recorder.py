@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from trivium.errors import TriviumError
 from trivium.serve.errors import ApiError, away
@@ -19,6 +20,7 @@ from trivium.serve.metrics import Metrics
 PATIENCE = 5.0
 """Seconds that a database may be away, or a disk full, before those who wait are told."""
 _PAUSE = 0.1
+T = TypeVar("T")
 
 logger = logging.getLogger("trivium.serve")
 
@@ -89,16 +91,22 @@ class Recorder:
         return batch
 
 
-def insist(work: Callable[[], None], patience: float = PATIENCE) -> None:
-    """Do `work`, which writes into a store; again where the store is away for a moment. ApiError (503) where it stays away."""
+async def stored(work: Callable[[], T]) -> T:
+    """What `work`, which reads or writes a store, returns. ApiError as `insist`."""
+    return await asyncio.to_thread(lambda: insist(work))
+
+
+def insist(work: Callable[[], T], patience: float = PATIENCE) -> T:
+    """Do `work` with a store; again where that is away for a moment. ApiError (503) where it stays away: why is for the log,
+    since a client is not to be told where the store is."""
     deadline = time.monotonic() + patience
     while True:
         try:
             return work()
         except Exception as error:  # a bug too: those who wait are to be told
             if time.monotonic() > deadline or not isinstance(error, TriviumError):
-                logger.exception("nothing can be written")
-                raise away(f"the store cannot be written: {error}") from error
+                logger.exception("the store fails")
+                raise away("the store is full or away: nothing was kept") from error
         time.sleep(_PAUSE)
 
 

@@ -8,7 +8,6 @@ begins a context of its own: in the session that it names, or whose tool calls i
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 import uuid
@@ -25,6 +24,7 @@ from trivium.serve.ask import Ask
 from trivium.serve.errors import invalid, missing
 from trivium.serve.exchange import Exchange, Exchanges
 from trivium.serve.keys import Caller
+from trivium.serve.recorder import stored
 
 _KEPT = 4_000_000
 """Tokens of contexts that are kept in memory; others are read from the store again."""
@@ -93,8 +93,9 @@ class Sessions:
         """Keep what has been said in memory, for the request that extends it."""
         past = Past(exchange.id, exchange.session, exchange.ended, list(prompt), exchange.tokens)
         for digest in (exchange.after, exchange.closing):
-            self._recent[_place(exchange.account, digest)] = past
-            self._size += len(prompt)
+            place = _place(exchange.account, digest)
+            self._size += len(prompt) - len(self._recent[place].prompt if place in self._recent else ())
+            self._recent[place] = past
         while self._size > _KEPT and len(self._recent) > 1:
             self._size -= len(self._recent.popitem(last=False)[1].prompt)
 
@@ -106,12 +107,12 @@ class Sessions:
 
     async def _resume(self, ask: Ask, account: str, renderer: Renderer) -> Opening:
         """A request that names the exchange that it goes on from, and shows what is new alone."""
-        exchange = await asyncio.to_thread(self._exchanges.get, account, ask.previous)
+        exchange = await stored(lambda: self._exchanges.get(account, ask.previous))
         if exchange is None or exchange.ended < time.time() - self._age:
             raise missing(f"there is no response {ask.previous!r} to go on from")
         if ask.session and ask.session != exchange.session:
             raise invalid(f"the response {ask.previous!r} is of another session than {ask.session!r}")
-        line = await asyncio.to_thread(self._line, exchange)
+        line = await stored(lambda: self._line(exchange))
         digest = chained(line[-1].after, ask.messages)
         opening = _extended(ask, _past(line), ask.messages, renderer, digest)
         if opening is not None:
@@ -128,9 +129,9 @@ class Sessions:
                 names, recent = names[:number], (past, digest)
                 break
         # another server may have gone further with it than this one
-        if not names or (exchange := await asyncio.to_thread(self._exchanges.find, account, names, since)) is None:
+        if not names or (exchange := await stored(lambda: self._exchanges.find(account, names, since))) is None:
             return recent
-        past = _past(await asyncio.to_thread(self._line, exchange))
+        past = _past(await stored(lambda: self._line(exchange)))
         return past, exchange.after if exchange.after in names else exchange.closing
 
     def _line(self, exchange: Exchange) -> list[Exchange]:
@@ -146,7 +147,7 @@ class Sessions:
         ids = [message.get("tool_call_id", "") for message in messages]
         ids += [call["id"] for message in messages for call in message.get("tool_calls") or ()]
         for name in {id.removeprefix(CALL).partition("_")[0] for id in ids if id.startswith(CALL)}:
-            if (exchange := await asyncio.to_thread(self._exchanges.get, account, name)) is not None:
+            if (exchange := await stored(lambda name=name: self._exchanges.get(account, name))) is not None:
                 return exchange.session
         return ""
 

@@ -1,0 +1,25 @@
+"""The verbs of serving: a key is printed once, and what cannot be served is one line."""
+
+from __future__ import annotations
+
+from trivium.serve.keys import Keyring
+
+
+def test_a_key_is_printed_and_its_digest_kept(trivium, tmp_path):
+    path = tmp_path / "keys.json"
+    code, printed, _ = trivium("keys", "ann", "--file", path, "--consent", "--per-minute", "60")
+    key = Keyring.load(str(path)).find(printed.strip())
+    assert code == 0 and key is not None and (key.name, key.consent, key.per_minute) == ("ann", True, 60)
+    assert printed.strip() not in path.read_text() and path.stat().st_mode & 0o077 == 0
+    code, _, error = trivium("keys", "ann", "--file", path)
+    assert code == 2 and "two keys are called ann" in error
+
+
+def test_what_cannot_be_served_is_one_line(trivium, tmp_path):
+    for words, told in (
+        ((tmp_path / "none",), "is no run"),
+        ((tmp_path / "none", "--host", "0.0.0.0"), "give --keys too"),
+        ((tmp_path / "none", "--seconds", "0"), "--seconds must be above 0"),
+    ):
+        code, _, error = trivium("serve", *words)
+        assert code == 2 and told in error and error.count("\n") == 1, error
