@@ -2,6 +2,7 @@
 
     python benchmarks/rollout.py --json                  nano and 25M; many minutes
     python benchmarks/rollout.py --quick --json          a small share of it, nano only
+    python benchmarks/rollout.py --smollm2 ...           SmolLM2-135M (docs/models.md) in their place, 2 tasks (1 with --quick)
     python benchmarks/rollout.py --vllm-python PATH ...  beside it vLLM, by the interpreter at PATH (benchmarks/peers_vllm.py)
 
 16 tasks x 8 rollouts of 4 to 8 turns on seeded random tokens: a system prompt of 120 that all share, a question of 60 to
@@ -338,9 +339,10 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--vllm-python")
-    parser.add_argument("--tasks", type=int, help="of 8 rollouts each (16; 2 with --quick)")
+    parser.add_argument("--smollm2", action="store_true", help="SmolLM2-135M in place of nano and 25M")
+    parser.add_argument("--tasks", type=int, help="of 8 rollouts each (16; 2 with --quick; of SmolLM2 2 and 1)")
     arguments = parser.parse_args()
-    tasks = arguments.tasks or (2 if arguments.quick else 16)
+    tasks = arguments.tasks or (2 if arguments.quick else 16) // (1 if not arguments.smollm2 else 2 if arguments.quick else 8)
     os.environ["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
     with tempfile.TemporaryDirectory() as folder:
         found = run(arguments, tasks, Path(folder))
@@ -353,31 +355,34 @@ def run(arguments, tasks: int, folder: Path) -> dict:
     import torch
     import transformers
 
-    models = {"nano": measure(str(ASSETS), tasks, arguments.quick, decode=not arguments.quick)}
-    if not arguments.quick:
+    from trivium.recipe.bases import base_folder
+
+    name, model = ("smollm2", base_folder("smollm2")) if arguments.smollm2 else ("nano", str(ASSETS))
+    models = {name: measure(model, tasks, arguments.quick, decode=not arguments.quick)}
+    if not (arguments.quick or arguments.smollm2):
         models["25M"] = measure(model_25m(folder / "25m"), tasks, False, decode=False)
     found = {"speedup_vs_generate": min(one[OURS[0]]["speedup"] for one in models.values()), "models": models}
     found["speedup_best_dtypes"] = min(max(one[side]["speedup"] for side in OURS if side in one) for one in models.values())
     if arguments.vllm_python:
-        found["vllm"] = vllm(arguments.vllm_python, str(ASSETS), tasks)
+        found["vllm"] = vllm(arguments.vllm_python, model, tasks)
     versions = {"python": sys.version.split()[0], "torch": torch.__version__, "transformers": transformers.__version__}
     return found | {"load": os.getloadavg(), "cores": os.cpu_count(), "versions": versions}
 
 
 def show(found: dict) -> None:
-    print(f"{'model':6}{'side':15}{'episodes/min':>14}{'wall s':>9}{'cpu s':>9}{'computed':>11}{'times':>8}{'by CPU':>8}")
+    print(f"{'model':8}{'side':15}{'episodes/min':>14}{'wall s':>9}{'cpu s':>9}{'computed':>11}{'times':>8}{'by CPU':>8}")
     for name, one in found["models"].items():
         for side in ("generate", *OURS):
             if n := one.get(side):
                 times = f"{n['speedup']:8.2f}{n['speedup_cpu']:8.2f}" if "speedup" in n else f" ({one['generate_way']})"
                 print(
-                    f"{name:6}{side:15}{n['episodes_per_minute']:14.1f}{n['wall_s']:9.1f}{n['cpu_s']:9.1f}{n['computed']:11}{times}"
+                    f"{name:8}{side:15}{n['episodes_per_minute']:14.1f}{n['wall_s']:9.1f}{n['cpu_s']:9.1f}{n['computed']:11}{times}"
                 )
         least = one["limit_float32"]
-        print(f"{name:6}limit in float32: {least['least_s']:.1f} s, share {least['share_of_limit']:.2f}")
+        print(f"{name:8}limit in float32: {least['least_s']:.1f} s, share {least['share_of_limit']:.2f}")
         for key in ("decode_64", "continuous_batching_first_turn"):
             if key in one:
-                print(f"{name:6}{key}: {one[key]}")
+                print(f"{name:8}{key}: {one[key]}")
     print(f"the model that gains less: {found['speedup_vs_generate']:.2f} times in float32", end="")
     print(f", {found['speedup_best_dtypes']:.2f} in the faster dtype")
     print(f"vllm: {found.get('vllm', 'not asked for')}; load {found['load'][0]:.1f}; {found['versions']}")

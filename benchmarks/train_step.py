@@ -2,6 +2,7 @@
 
     python benchmarks/train_step.py --trl-python VENV/bin/python --json     some minutes
     python benchmarks/train_step.py --quick                                 two groups of a model that is not warm
+    python benchmarks/train_step.py --smollm2 ...                           SmolLM2-135M (docs/models.md) in their place
 
 The rows are Context-1 episodes: a nano model that was warmed up in the search agent's harness (`--model` gives one, else a
 short warm-up comes first) attempts questions of 1 to 4 hops in generated worlds, 8 times each, with search, grep, read and
@@ -14,6 +15,9 @@ gradient.
     packed    the Learner with share=False
     padded    transformers, sdpa, right-padded micro-batches, logits of trained tokens only
     trl       GRPOTrainer's own loss on prepared batches: prompt up to the first trained token, the rest completion
+
+SmolLM2 says nothing of use before it has learned the tools: it learns from what the scripted teacher does on such questions,
+as a step of the warm-up has it, in two groups (one with --quick).
 
 Every side has the better of float32 and bfloat16 autocast (probed on one group, or on 8 rows). Given to `padded` and TRL
 beyond their defaults: rows sorted by length, the best of several micro-batches, the fused AdamW; to TRL also: no gradient
@@ -36,6 +40,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 SIDES = ("prefixes", "packed", "padded", "trl")
@@ -49,6 +54,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     parser.add_argument("--quick", action="store_true", help="the nano model on two groups, once")
     parser.add_argument("--trl-python", help="an interpreter that has TRL and torch; without it TRL is skipped")
+    parser.add_argument("--smollm2", action="store_true", help="SmolLM2-135M in place of nano and 25M")
     parser.add_argument("--model", help="a nano model folder, warm already")
     parser.add_argument("--groups", type=int, help="questions, eight attempts each (12; 2 with --quick)")
     parser.add_argument("--repeats", type=int, default=3, help="of each side; the fastest counts (1 with --quick)")
@@ -69,19 +75,27 @@ def compare(arguments, folder: Path) -> dict:
     import transformers
     from rollout import model_25m
 
+    from trivium.recipe.bases import base_folder
+
     torch.set_num_threads(1)
     quick, python = arguments.quick, arguments.trl_python
-    model = arguments.model or starting_model(folder, quick)
-    batch, repeats = episodes(model, arguments.groups or (2 if quick else 12)), 1 if quick else arguments.repeats
-    models = {"nano": measure(model, batch, repeats, python)}
-    if not quick:
+    repeats = 1 if quick else arguments.repeats
+    if arguments.smollm2:
+        model = base_folder("smollm2")
+        models = {"smollm2": measure(model, taught(model, arguments.groups or (1 if quick else 2)), repeats, python)}
+    else:
+        model = arguments.model or starting_model(folder, quick)
+        batch = episodes(model, arguments.groups or (2 if quick else 12))
+        models = {"nano": measure(model, batch, repeats, python)}
+    if not (quick or arguments.smollm2):
         few, large = type(batch)(batch.groups[: max(1, len(batch.groups) // 6)]), model_25m(folder / "25m")
         record(large, few)
         models["25M"] = measure(large, few, 1, python)
-    names = [name for name in models["nano"] if name.startswith("speedup")]
+    first = next(iter(models.values()))
+    names = [name for name in first if name.startswith("speedup")]
     least = {name: min(one[name] for one in models.values()) for name in names}
     versions = {"python": sys.version.split()[0], "torch": torch.__version__, "transformers": transformers.__version__}
-    versions |= {"trl": models["nano"]["ways"].get("trl", {}).get("version", "skipped")}
+    versions |= {"trl": first["ways"].get("trl", {}).get("version", "skipped")}
     return {
         "speedup_vs_trl": None,
         **least,
@@ -120,6 +134,26 @@ def episodes(model: str, groups: int):
         if len(found) >= groups:
             break
     return Batch(found[:groups])
+
+
+def taught(model: str, groups: int):
+    """Groups of eight attempts of the scripted teacher, as the model would have said them: the last four of each were worth
+    nothing, so that all sides have advantages of both signs."""
+    from trivium.agents.search.recipe import Search
+    from trivium.recipe.parts import Parts
+    from trivium.train import Batch, Group
+
+    parts = Parts(Search(model=model, groups=groups, size=SIZE, warmup=96, steps=1, window=1024))
+    lessons, tasks = parts.recipe.lessons(), random.Random(0).sample(parts.train_tasks, groups)
+
+    async def attempts(task) -> list:
+        runs = [parts.harness.run(task, lessons, sample=n, id=f"{task.id}/{n}", sampling=parts.sampling) for n in range(SIZE)]
+        return [replace(each, threads=[replace(each.agent, policy="agent")]) for each in await asyncio.gather(*runs)]
+
+    rewards = [float(n < SIZE // 2) for n in range(SIZE)]
+    batch = Batch([Group(task.id, asyncio.run(attempts(task)), rewards) for task in tasks])
+    record(model, batch)
+    return batch
 
 
 async def attempt(parts, engine, tasks: list) -> list:
@@ -373,14 +407,14 @@ def trl_inputs(rows: list[dict], trained: int) -> dict:
 
 def show(found: dict) -> None:
     print(f"load {found['load']}, {found['versions']}")
-    print(f"{'model':6}{'side':10}{'tokens/cpu s':>14}{'tokens/s':>11}{'cpu s':>9}{'wall s':>9}{'grad norm':>11}  best way")
+    print(f"{'model':8}{'side':10}{'tokens/cpu s':>14}{'tokens/s':>11}{'cpu s':>9}{'wall s':>9}{'grad norm':>11}  best way")
     for name, one in found["models"].items():
         for side, taken in one["times"].items():
             best = min(taken, key=lambda t: t["cpu_s"])
             way = {key: value for key, value in one["ways"].get(side, {}).items() if key in ("micro", "bfloat16")}
             speeds = f"{one['tokens_per_cpu_s'][side]:14.0f}{one['tokens_per_s'][side]:11.0f}"
-            print(f"{name:6}{side:10}{speeds}{best['cpu_s']:9.2f}{best['wall_s']:9.2f}{best['grad_norm']:11.5f}  {way or ''}")
-        print(f"{name:6}{one['rows']} rows, {one['tokens']} tokens ({one['computed']:.0f} computed with prefixes), ", end="")
+            print(f"{name:8}{side:10}{speeds}{best['cpu_s']:9.2f}{best['wall_s']:9.2f}{best['grad_norm']:11.5f}  {way or ''}")
+        print(f"{name:8}{one['rows']} rows, {one['tokens']} tokens ({one['computed']:.0f} computed with prefixes), ", end="")
         print(f"{one['trained']} trained; ours against", end=" ")
         print(", ".join(f"{side} {one[f'speedup_vs_{side}']:.2f}x" for side in reversed(SIDES) if f"speedup_vs_{side}" in one))
     if found["speedup_vs_trl"] is None:
