@@ -392,13 +392,17 @@ class Keeper:
         return {"code": box.process.wait(), "timed_out": timed_out, "oom": self.groups.oom_kills(id) > killed}
 
     def begin(self, id: str, limits: dict) -> None:
-        """In the new process: its groups, then limits of its own. What no group counts, those count."""
+        """In the new process: its groups, limits of its own, its user. What no group counts, those limits count."""
         self.groups.enter(id)
         rows = {resource.RLIMIT_CPU: limits["cpu"], resource.RLIMIT_NOFILE: limits["files"], resource.RLIMIT_CORE: 0}
         if "memory" not in self.groups.had:
             rows[resource.RLIMIT_AS] = limits["memory"]
         for kind, value in rows.items():
             resource.setrlimit(kind, (value, value))
+        if self.user:  # without root we are nobody already, in a user namespace
+            os.setgroups([])
+            os.setresgid(self.user, self.user, self.user)
+            os.setresuid(self.user, self.user, self.user)
 
 
 async def _ended(pid: int, seconds: float) -> bool:

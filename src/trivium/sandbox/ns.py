@@ -34,10 +34,9 @@ USER = 64_123
 """Of all commands, where we are root: a number that owns nothing and is no user of the host."""
 
 _LIMITED = {"memory": "memory", "pids": "processes"}
-_AS_NOBODY = ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", "--no-new-privs"]
 _FIRST = ["/bin/sh", "-c", '"$@"; exit $?', "sh"]
 """Process 1 of a sandbox: a shell that waits for the command, under the filter of system calls itself."""
-_TOOLS = {"bwrap": "bubblewrap", "unshare": "util-linux", "setpriv": "util-linux"}
+_TOOLS = {"bwrap": "bubblewrap", "unshare": "util-linux"}
 
 
 class Ns:
@@ -261,7 +260,7 @@ class NsSandbox:
         given |= {"PYTHONPATH": "/packages", "PYTHONDONTWRITEBYTECODE": "1", **env}
         setting = [part for name, value in given.items() for part in ("--setenv", name, _plain(value))]
         return [
-            *([] if os.geteuid() else _AS_NOBODY), "bwrap", "--unshare-user", "--unshare-all", "--as-pid-1",
+            "bwrap", "--unshare-user", "--unshare-all", "--as-pid-1",
             "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--uid", "1000", "--gid", "1000",
             "--hostname", "sandbox", "--clearenv", *setting, *_SYSTEM, *self.line.shown, "--proc", "/proc", "--dev", "/dev",
             "--size", str(16 << 20), "--tmpfs", "/dev/shm",
