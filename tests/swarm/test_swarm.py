@@ -179,3 +179,9 @@ def test_an_option_that_would_change_nothing_is_refused(without, tmp_path):
     )
     with pytest.raises(InputError, match=f"--{option} would change nothing"):
         recipe.check()
+
+
+def test_sub_agents_that_are_nowhere_are_named_before_anything_begins(tmp_path):
+    with pytest.raises(InputError, match="--subagents /nowhere is no folder of a model"):
+        replace(SWARM, out=str(tmp_path / "run"), warmup=16, subagents="/nowhere").check()
+    assert not (tmp_path / "run").exists()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import ClassVar, Literal
 
 from trivium.agents.search.citation import cited
@@ -14,6 +16,7 @@ from trivium.agents.swarm.teacher import Habits, Teacher
 from trivium.assets import NANO
 from trivium.corpus import Corpus
 from trivium.engine import Engine
+from trivium.errors import InputError
 from trivium.harness import Crew, Harness, Limits, Passage, Subagent, Window
 from trivium.policy import Policy, Scripted
 from trivium.recipe.base import Recipe
@@ -90,6 +93,18 @@ class Swarm(Recipe):
         shares=frozenset({"wide/split", "simple/split", "finished"}),
         progress={"r_perf": "reward", "wide/item_f1": "F1", "wide/split": "split", "simple/split": "simple"},
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if Path(self.subagents).is_dir():
+            object.__setattr__(self, "subagents", os.path.abspath(self.subagents))
+
+    def check(self) -> None:
+        super().check()
+        if self.subagents != "nano" and not Path(self.subagents).is_dir():
+            raise InputError(
+                f"--subagents {self.subagents} is no folder of a model: give one, or nano for the base in the package"
+            )
 
     def _vain(self) -> list[tuple[str, bool, str]]:
         default, alone = type(self), "--without swarm has no sub-agents"
