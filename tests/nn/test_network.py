@@ -19,6 +19,7 @@ from transformers import (
     DeepseekV3Config,
     DogeConfig,
     Gemma2Config,
+    Gemma3TextConfig,
     GptOssConfig,
     LlamaConfig,
     MistralConfig,
@@ -26,9 +27,12 @@ from transformers import (
 )
 
 from tests.train.house import config, network
+from trivium.assets import NANO
+from trivium.engine import Engine
 from trivium.errors import CorruptError, InputError, Unsupported
 from trivium.nn import Network, Packed
 from trivium.nn.logprobs import CHUNK, logprobs
+from trivium.policy import Renderer
 
 TINY = dict(
     vocab_size=40, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=2,
@@ -36,7 +40,13 @@ TINY = dict(
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("made", [config(), LlamaConfig(**TINY)], ids=["qwen3", "llama"])
+SLIDING = [
+    MistralConfig(**TINY, sliding_window=9),
+    Gemma3TextConfig(**TINY, head_dim=16, sliding_window=9, layer_types=["sliding_attention", "full_attention"]),
+]
+
+
+@pytest.mark.parametrize("made", [config(), LlamaConfig(**TINY), *SLIDING], ids=["qwen3", "llama", "mistral", "gemma3"])
 def test_packed_gives_what_transformers_gives_each_sequence_alone(made, tmp_path):
     net = Network(made, seed=1)
     net.save(tmp_path / "net")
@@ -233,18 +243,27 @@ def test_no_network_there(tmp_path):
 @pytest.mark.parametrize(
     "made, named",
     [
-        (MistralConfig(**TINY), "sliding_attention"),
         (config(layer_types=["full_attention", "linear_attention"]), "linear_attention"),
         (Gemma2Config(**TINY, head_dim=16, layer_types=["full_attention"] * 2), "softcap"),
         (GptOssConfig(**TINY, head_dim=16, num_local_experts=2, layer_types=["full_attention"] * 2), "s_aux"),
         (DogeConfig(**TINY), "weighs its keys"),
         (LATENT, r"\[8, 16\] numbers a head"),
     ],
-    ids=["sliding", "linear", "softcap", "sinks", "bias", "latent"],
+    ids=["linear", "softcap", "sinks", "bias", "latent"],
 )
 def test_what_is_refused_by_name(made, named):
     with pytest.raises(Unsupported, match=named):
         Network(made)
+
+
+@pytest.mark.parametrize("made", SLIDING, ids=["mistral", "gemma3"])
+def test_a_context_beyond_what_a_sliding_layer_sees_is_refused_by_name(made):
+    net = Network(made)
+    with pytest.raises(Unsupported, match="sliding_attention layers that see 9 tokens"):
+        net.hidden(torch.arange(10), torch.arange(10), Packed([10]))
+    with pytest.raises(Unsupported, match="context of 10 tokens is longer than sliding_attention layers see"):
+        Engine(net, renderer=Renderer.load(NANO), context=10)
+    assert Engine(net, renderer=Renderer.load(NANO), context=9).network.reach == 9 and network().reach is None
 
 
 def test_places_are_asked_for_in_a_run():

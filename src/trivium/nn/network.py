@@ -33,7 +33,7 @@ from trivium.quiet import quiet
 if TYPE_CHECKING:
     from torch.distributed.fsdp import FSDPModule
 
-_NO_MASK = {"full_attention": None}
+_NO_MASK = {"full_attention": None, "sliding_attention": None}
 _MODEL_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 _TOKENIZER_FILES = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "vocab*", "merges.txt", "chat_template*")
 _SKIPPED = ("self_attn.q_proj", "self_attn.o_proj", "mlp")
@@ -68,7 +68,7 @@ def _attention(
         raise Unsupported("a Network runs under a view (Packed, or the engine's cache): call hidden(), not the model")
     if attention_mask is not None:
         raise Unsupported(f"{type(module).__name__} masks or weighs its keys; a Network's view alone says what is seen")
-    options = [name for name in ("sliding_window", "softcap", "s_aux") if extra.get(name) is not None]
+    options = [name for name in ("softcap", "s_aux") if extra.get(name) is not None]
     if options or dropout:
         what = options[0] if options else "dropout"
         raise Unsupported(f"{type(module).__name__} wants {what}; a Network has plain full attention only")
@@ -94,7 +94,7 @@ def _spread(module: torch.nn.Module, args: tuple, out: Any) -> torch.Tensor | No
 
 
 class Network(torch.nn.Module):
-    """A causal language model with full attention in every layer (Qwen3, Llama, Qwen2, ... by transformers).
+    """A causal language model whose layers attend to all, or slide within their window (Qwen3, Llama, ... by transformers).
 
     `network.model` is transformers' own model, and its parameters are the network's. `folder` is where it was loaded from.
     `sharded` networks (nn.shard) are spread over ranks, and all ranks together call what reads or runs them.
@@ -164,6 +164,12 @@ class Network(torch.nn.Module):
         """The output projection, [vocabulary, d]."""
         return self.model.get_output_embeddings()
 
+    @property
+    def reach(self) -> int | None:
+        """The longest context in which every layer still sees all of it; None where no layer slides."""
+        slides = "sliding_attention" in _layer_types(self.config)
+        return self.config.sliding_window if slides else None
+
     def hidden(self, tokens: torch.Tensor, positions: torch.Tensor, view: View, at: torch.Tensor | None = None) -> torch.Tensor:
         """Final hidden states: tokens, positions int64 [N] or [B, n] -> [N, d] or [B, n, d]. A run [N] is a batch of one.
 
@@ -180,6 +186,9 @@ class Network(torch.nn.Module):
         self, tokens: torch.Tensor, positions: torch.Tensor, view: View, at: torch.Tensor | None = None
     ) -> torch.Tensor:
         """`hidden` of a batch [B, n]. It has this name because FSDP2 gathers weights around `forward`."""
+        if self.reach and positions.device.type == "cpu" and int(positions.max()) >= self.reach:  # a GPU would have to wait
+            kind, reach = self.config.model_type, self.reach
+            raise Unsupported(f"{kind} has sliding_attention layers that see {reach} tokens: give a window of no more")
         before = _places.set(None if at is None else (at.unique(), tokens.shape[1]))
         try:
             out = self.model.base_model(
@@ -324,13 +333,17 @@ def _folder(path: str | Path) -> Path:
         raise InputError(f"{path} is neither a folder here nor a network in the local cache: {advice}") from error
 
 
-def _check_layers(config: PretrainedConfig) -> None:
-    """Raise Unsupported, naming it, for a layer without full attention and for positions that other rows would change."""
+def _layer_types(config: PretrainedConfig) -> set[str]:
     types = set(getattr(config, "layer_types", None) or [])
-    if not types and getattr(config, "sliding_window", None):
-        types = {"sliding_attention"}
-    if others := sorted(types - {"full_attention"}):
-        raise Unsupported(f"{config.model_type} has {others[0]} layers; a Network has full_attention only")
+    return types or ({"sliding_attention"} if getattr(config, "sliding_window", None) else set())
+
+
+def _check_layers(config: PretrainedConfig) -> None:
+    """Raise Unsupported, naming it, for a layer that never attends to all, and for positions that other rows would change."""
+    if others := sorted(_layer_types(config) - {"full_attention", "sliding_attention"}):
+        raise Unsupported(
+            f"{config.model_type} has {others[0]} layers; a Network has full_attention, and sliding_attention within its window"
+        )
     rope = getattr(config, "rope_parameters", None) or {}
     kinds = {each.get("rope_type") for each in (rope, *rope.values()) if isinstance(each, dict)}
     if wide := sorted({"dynamic", "longrope"} & kinds):
