@@ -63,6 +63,7 @@ def converse(urls: list[str], number: int, turns: int) -> list[str]:
     return ids
 
 
+@pytest.mark.slow
 def test_two_processes_on_one_database_share_their_sessions(cluster, tiny_model, renderer, tmp_path):
     url = cluster.database("two")
     with process(url, tiny_model) as (one, first), process(url, tiny_model) as (_, second):
