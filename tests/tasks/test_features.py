@@ -95,7 +95,8 @@ def test_a_sandbox_that_holds_another_copy_is_refused():
     async def installed(files, command):
         return "False" if command.startswith("cd / ") else await in_process(files, command)
 
-    assert asyncio.run(features(FILES, installed)) == []
+    with pytest.raises(InputError, match="another copy of shapes can be imported"):
+        asyncio.run(features(FILES, installed))
 
 
 def test_a_deletion_that_breaks_something_else_is_dropped():

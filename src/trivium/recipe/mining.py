@@ -143,7 +143,7 @@ def _make(
     for sentence in sentences:
         screen().print(Text(sentence), soft_wrap=True)
     if not tasks:
-        raise InputError("no task came of it, so nothing was written: the reasons stand above")
+        raise InputError("no task came of it, so nothing was written")
     write_tasks(tasks, out)
     screen().print(Text(f"{out} holds {len(tasks)} tasks"), soft_wrap=True)
 

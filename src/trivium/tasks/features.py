@@ -62,9 +62,14 @@ def package_files(folder: str | Path) -> dict[str, str]:
 
 async def features(files: Mapping[str, str], trial: Trial, count: int = 10, seed: int = 0) -> list[Task]:
     """Up to `count` tasks, each without one feature, proven by its tests: they fail without it and pass with it, and all other
-    tests of their files pass without it."""
+    tests of their files pass without it. InputError where another copy of the package can be imported in the sandbox."""
     candidates = [feature for feature in _candidates(files) if _is_tested(files, feature)]
     random.Random(seed).shuffle(candidates)
+    for package in sorted({PurePosixPath(feature.path).parts[0].removesuffix(".py") for feature in candidates}):
+        if not await _kept_out(trial, package):
+            raise InputError(
+                f"another copy of {package} can be imported in the sandbox, and would hold the answers: keep it out"
+            )
     tasks: list[Task] = []
     for feature in candidates:
         if len(tasks) == count:
@@ -77,7 +82,7 @@ async def features(files: Mapping[str, str], trial: Trial, count: int = 10, seed
 async def _task(files: Mapping[str, str], feature: Feature, trial: Trial) -> Task | None:
     before = without(files, feature)
     hidden = [path for path in before if is_test(path) and before[path] != files[path]]
-    if not hidden or not await _kept_out(trial, feature):
+    if not hidden:
         return None
     proof = await prove(trial, before, files, hidden, proposals(files))
     if isinstance(proof, str) or not await _all_else_passes(trial, before, hidden, proof):
@@ -99,9 +104,8 @@ async def _task(files: Mapping[str, str], feature: Feature, trial: Trial) -> Tas
     return Task(f"{feature.path}:{feature.name}", prompt, truth)
 
 
-async def _kept_out(trial: Trial, feature: Feature) -> bool:
-    """Whether no other copy of the package, which would hold the answer, can be imported in the sandbox."""
-    package = PurePosixPath(feature.path).parts[0].removesuffix(".py")
+async def _kept_out(trial: Trial, package: str) -> bool:
+    """Whether a package cannot be imported in the sandbox but from the project itself."""
     asked = f"cd / && python -c 'import importlib.util as u; print(u.find_spec(\"{package}\") is None)'"
     return (await trial({}, asked)).strip() == "True"
 
