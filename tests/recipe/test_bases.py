@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -55,12 +56,12 @@ def test_a_gguf_that_is_torn_is_named_and_leaves_nothing(tmp_path, content):
 
 @carried
 @pytest.mark.slow
-async def test_smollm2_speaks(tmp_path, monkeypatch):
+def test_smollm2_speaks(tmp_path, monkeypatch):
     """Its real weights: converted, loaded in our engine, with a dialect that its template gives it."""
     monkeypatch.setenv("TRIVIUM_CACHE", str(tmp_path))
     engine = Engine(bases.base_folder("smollm2"), context=512)
     messages = [{"role": "user", "content": "What is the capital of France?"}]
     view = View(engine.renderer.opening(messages), messages, (), (0, "hello", 0, "agent", 0))
-    reply = await engine.speak(view, Sampling(temperature=0.0, max_tokens=24))
+    reply = asyncio.run(engine.speak(view, Sampling(temperature=0.0, max_tokens=24)))
     assert "Paris" in engine.renderer.parse(reply.tokens).text
     shutil.rmtree(tmp_path / "smollm2")

@@ -163,14 +163,16 @@ class Renderer:
     def _check_bridge(self) -> None:
         """A dialect that never continues a context would restart at every turn: an error at start, not a slow surprise."""
         prompt = self.opening([_QUESTION])
-        call = {"function": {"name": _WORD, "arguments": {}}}
         result = {"role": "tool", "tool_call_id": "0", "pieces": [Piece(_WORD)]}
-        turns = [({"role": "assistant", "content": "", "tool_calls": [call]}, result)]
-        turns += [({"role": "assistant", "content": _WORD}, _QUESTION)] if isinstance(self._dialect, TemplateDialect) else []
-        if all(self.continuation(prompt, self.reply(said), [news]) is None for said, news in turns):
+        turns: list[tuple[Sequence[int], Message]] = [([self.stop_tokens[0]], result)]
+        if isinstance(self._dialect, TemplateDialect):
+            call = {"function": {"name": _WORD, "arguments": {}}}
+            turns = [(self.reply({"role": "assistant", "content": "", "tool_calls": [call]}), result)]
+            turns.append((self.reply({"role": "assistant", "content": _WORD}), _QUESTION))
+        if all(self.continuation(prompt, reply, [news]) is None for reply, news in turns):
             raise Unsupported(
-                f"its chat template ({type(self._dialect).__name__}) renders the past anew whenever a turn comes, so that no "
-                f"context could ever go on: take the template out of what stood before, or name another model"
+                f"its chat template ({type(self._dialect).__name__}) cannot continue a context: it renders the past anew "
+                f"whenever a turn comes; take out of it what depends on later turns, or name another model"
             )
 
     def _check_words(self) -> None:
