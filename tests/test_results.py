@@ -103,5 +103,5 @@ def test_results_hold_no_scores_of_single_questions(path):
 
 
 def test_every_picture_is_shown_by_a_page():
-    shown = {name for page in PAGES for name in re.findall(r"!\[[^\]]*\]\([^)]*?([\w.]+\.png)\)", page.read_text())}
-    assert {path.name for path in RESULTS.glob("*.png")} == shown
+    shown = {name for page in PAGES for name in re.findall(r"!\[[^\]]*\]\([^)]*?([\w.-]+\.png)\)", page.read_text())}
+    assert {path.name for path in RESULTS.parent.rglob("*.png")} == shown
