@@ -147,7 +147,14 @@ def test_a_hundred_snapshots_deep(provider, image):
     asyncio.run(body())
 
 
-def test_a_sandbox_sees_the_packages_it_was_given_and_no_other():
+def test_a_sandbox_sees_the_packages_it_was_given_and_no_other(provider, image):
+    async def body():
+        (box,) = await provider.create(str(image))
+        for name, there in (("pytest", True), ("pip", False), ("torch", False)):
+            assert ((await box.exec(["python3", "-c", f"import {name}"])).code == 0) is there, name
+        await provider.close()
+
+    asyncio.run(body())
     names = {folder.name for folder in folders_of(["pytest"])}
     assert {"pytest", "_pytest", "pluggy", "iniconfig", "packaging"} <= names and "torch" not in names
     with pytest.raises(InputError, match="nosuchthing, which is not here: pip install nosuchthing"):

@@ -262,8 +262,8 @@ class NsSandbox:
         return [
             "bwrap", "--unshare-user", "--unshare-all", "--as-pid-1",
             "--die-with-parent", "--new-session", "--cap-drop", "ALL", "--uid", "1000", "--gid", "1000",
-            "--hostname", "sandbox", "--clearenv", *setting, *_SYSTEM, *self.line.shown, "--proc", "/proc", "--dev", "/dev",
-            "--size", str(16 << 20), "--tmpfs", "/dev/shm",
+            "--hostname", "sandbox", "--clearenv", *setting, *_SYSTEM, *self.line.shown, *_MASKED,
+            "--proc", "/proc", "--dev", "/dev", "--size", str(16 << 20), "--tmpfs", "/dev/shm",
             "--size", str(min(self.limits.disk, 64 << 20)), "--tmpfs", "/tmp", "--bind", "{box}", WORK, "--chdir", WORK,
             "--remount-ro", "/", "--seccomp", "{seccomp}", "--", *_FIRST,
         ]  # fmt: skip
@@ -317,6 +317,18 @@ _SYSTEM = [
         else ("--ro-bind", f"/{name}", f"/{name}")
     )
 ] + [part for name in ("/etc/ld.so.cache", "/etc/alternatives") for part in ("--ro-bind-try", name, name)]
+
+
+_MASKED = [
+    part
+    for folder in (
+        f"{sys.base_prefix}/lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages",
+        "/usr/lib/python3/dist-packages",
+    )
+    if os.path.isdir(folder)
+    for part in ("--tmpfs", folder)
+]
+"""Packages of the interpreter itself, and of the system's: an empty folder stands before them."""
 
 
 def _start(theirs: socket.socket, base: Path) -> subprocess.Popen[bytes]:
