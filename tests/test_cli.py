@@ -277,7 +277,7 @@ def refused(capsys, why: str, *words: str | Path, begun: bool = False) -> None:
     [
         ("fly", "no verb 'fly'"),
         ("train", "the name of an agent"),
-        ("train coder", "there is no agent 'coder'; there are search, and your own"),
+        ("train cook", "there is no agent 'cook'; there are coder, search, swarm, and your own"),
         ("train nowhere.py", "there is no file"),
         ("eval nowhere.py run", "there is no file"),
         ("train search --steps -2", "--steps must be at least 0, not -2"),
