@@ -155,7 +155,7 @@ def test_nothing_is_attempted_twice(said, runs, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("it was measured before")
 
-    monkeypatch.setattr(measuring, "Engine", refuse)
+    monkeypatch.setattr(measuring, "fitting_engine", refuse)
     monkeypatch.setattr(comparing, "plain_rankings", refuse)
     assert as_json(compare(runs, WHOLE, 1, quiet)) == as_json(said)
     fewer = compare(runs[:1], SearchSuite(tasks=2), 1, quiet)

@@ -35,6 +35,9 @@ class Said(torch.nn.Module):
     def head(self) -> SimpleNamespace:
         return SimpleNamespace(weight=self.new)
 
+    def recompute(self, on: bool) -> None:
+        """There is nothing to compute again."""
+
     def hidden(self, tokens, positions, view, at):
         return tokens[at, None].double()
 

@@ -16,8 +16,20 @@ from renderers.base import ParsedToolCall, ToolCallParseStatus
 
 from trivium.policy.tokens import MARK
 
-THOUGHTS = re.compile(r"\s*<think>(.*?)</think>|(.*?)^</think>$", re.DOTALL | re.MULTILINE)
-"""What a model thinks before its answer; the second form where its template has written the beginning."""
+
+def thoughts_apart(text: str) -> tuple[str, str]:
+    """What a model thought before its answer, and the rest. Thoughts stand in <think> and </think>; where the template has
+    written the beginning, </think> stands on a line of its own."""
+    begun = text.lstrip()
+    if begun.startswith("<think>") and "</think>" in begun:
+        thoughts, _, rest = begun.removeprefix("<think>").partition("</think>")
+    elif "</think>" in (lines := text.split("\n")):
+        at = lines.index("</think>")
+        thoughts, rest = "\n".join(lines[:at]), "\n".join(lines[at + 1 :])
+    else:
+        return "", text
+    return thoughts.strip("\n"), rest.lstrip("\n")
+
 
 _JSON = json.JSONDecoder()
 

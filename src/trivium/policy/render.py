@@ -21,7 +21,7 @@ import msgspec
 
 from trivium.errors import InputError, Unsupported
 from trivium.files import vocabulary
-from trivium.policy.families import THOUGHTS
+from trivium.policy.families import thoughts_apart
 from trivium.policy.message import Message
 from trivium.policy.template import PROBE, TemplateDialect
 from trivium.policy.tokens import Tokenizer
@@ -273,8 +273,8 @@ def _readable(message: Message) -> Message:
     if message.get("role") != "assistant":
         return message
     thoughts, content = message.get("reasoning_content") or message.get("reasoning"), _text(message.get("content"))
-    if not thoughts and (first := THOUGHTS.match(content)):
-        thoughts, content = (first[1] or first[2] or "").strip("\n"), content[first.end() :].lstrip("\n")
+    if not thoughts:
+        thoughts, content = thoughts_apart(content)
     readable = {**message, "content": content}
     if thoughts:
         readable["reasoning_content"] = thoughts

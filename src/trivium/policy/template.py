@@ -19,7 +19,7 @@ from functools import lru_cache
 from renderers.base import ParsedResponse, RenderedTokens
 
 from trivium.errors import InputError, Unsupported
-from trivium.policy.families import FORMS, HERMES, THOUGHTS, Form, call_id, in_json, taught
+from trivium.policy.families import FORMS, HERMES, Form, call_id, in_json, taught, thoughts_apart
 from trivium.policy.message import Message
 from trivium.policy.tokens import Tokenizer
 
@@ -110,9 +110,7 @@ class TemplateDialect:
         tokens = list(tokens)
         while tokens and tokens[-1] in self._stops:
             tokens.pop()
-        text, thoughts = self.tokenizer.spelled(tokens), ""
-        if first := THOUGHTS.match(text):
-            thoughts, text = (first[1] or first[2] or "").strip("\n"), text[first.end() :].lstrip("\n")
+        thoughts, text = thoughts_apart(self.tokenizer.spelled(tokens))
         said, calls = self._form.find(text)
         return ParsedResponse(self.tokenizer.unmark(said), self.tokenizer.unmark(thoughts), calls)
 

@@ -12,7 +12,7 @@ LONGEST = 390
 """Letters; the median of CursorBench's prompts."""
 
 _REFERENCES = re.compile(
-    r"\s*\(?(?:(?:fix(?:e[sd])?|close[sd]?|resolve[sd]?|see|refs?|re)\s+)?(?:#|gh-)\d+\)?|https?://\S+", re.IGNORECASE
+    r" ?\(?(?:(?:fix(?:e[sd])?|close[sd]?|resolve[sd]?|see|refs?|re)\s+)?(?:#|gh-)\d+\)?|https?://\S+", re.IGNORECASE
 )
 _TRAILERS = re.compile(r"^[A-Z][\w-]+-by: .*$", re.MULTILINE)
 _EMPTY = re.compile(r"(?:merge|bump|release|version|wip|v?\d+\.\d|typo|changelog|revert)\b", re.IGNORECASE)
