@@ -9,6 +9,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from blake3 import blake3
+
 from trivium.errors import InputError
 
 
@@ -50,6 +52,16 @@ def vocabulary(folder: Path) -> list[Path]:
         return [file]
     parts = ("vocab*", "merges.txt", "*.model", "*.tiktoken", "tekken.json")
     return sorted({path for pattern in parts for path in folder.glob(pattern)})
+
+
+def fingerprint(path: Path) -> str:
+    """blake3 (hex) of a file's bytes; of a folder, of the names and bytes of all files in it, in the order of their names."""
+    if not path.is_dir():
+        return blake3().update_mmap(path).hexdigest()
+    hasher = blake3()
+    for file in sorted(file for file in path.rglob("*") if file.is_file()):
+        hasher.update(f"{file.relative_to(path).as_posix()}\0{fingerprint(file)}\0".encode())
+    return hasher.hexdigest()
 
 
 @contextmanager

@@ -12,7 +12,9 @@ from trivium.loops.run import Event, Run
 
 _HOME = {
     "Continuations": "trivium.loops.futures", "continuations": "trivium.loops.futures", "every_turn": "trivium.loops.futures",
-    "surviving": "trivium.loops.killed", "Journal": "trivium.loops.own", "Pace": "trivium.loops.plan",
+    "Deployment": "trivium.loops.deploy", "Deployments": "trivium.loops.deploy", "Release": "trivium.loops.deploy",
+    "Withdrawn": "trivium.loops.deploy", "surviving": "trivium.loops.killed", "Journal": "trivium.loops.own",
+    "Pace": "trivium.loops.plan",
     "Plan": "trivium.loops.plan",
     "Source": "trivium.loops.source", "fresh": "trivium.loops.staleness", "rl": "trivium.loops.reinforce",
     "rollouts": "trivium.loops.source", "run_loop": "trivium.loops.own", "sft": "trivium.loops.imitate",
@@ -21,12 +23,16 @@ _HOME = {
 
 __all__ = [
     "Continuations",
+    "Deployment",
+    "Deployments",
     "Event",
     "Journal",
     "Pace",
     "Plan",
+    "Release",
     "Run",
     "Source",
+    "Withdrawn",
     "continuations",
     "every_turn",
     "fresh",
