@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import threading
+from dataclasses import replace
 
 import pytest
 
 from tests.postgres import BINARIES, WHY, Cluster, sql
+from tests.trace.test_feedback import FACTS
 from tests.trace.test_store import OLD_BYTES, TRICKY, episode, plans
 from trivium.errors import InputError
-from trivium.trace import Score, Store, schema
+from trivium.trace import Feedback, Score, Store, schema
 
 pytest.importorskip("psycopg", reason="a PostgreSQL database needs psycopg: pip install psycopg[binary]")
 if BINARIES is None:
@@ -114,4 +116,20 @@ def test_an_old_store_is_read_as_it_is_and_brought_up_to_date_by_who_writes(url)
     store = Store(url)
     store.write([episode("e/1", session="s")], [Score("e/1", "f1", 0.7, "x")])
     assert [each.id for each in store.select("e/")] == ["e/0", "e/1"] and store.scores("e/1")[0].time > 0
-    assert sql(url, "SELECT value FROM pins WHERE name = 'schema'") == [("2",)]
+    assert sql(url, "SELECT value FROM pins WHERE name = 'schema'") == [("3",)]
+
+
+def test_feedback_is_kept_once_by_two_writers(url):
+    store, other = Store(url), Store(url)
+    store.write([episode("e/0"), episode("e/1", account="ann")])
+    assert store.listen(FACTS[:3]) == 3 and other.listen([*FACTS[1:3], Feedback("a", "e/1", "vote")]) == 1
+    writers = [threading.Thread(target=each.listen, args=([FACTS[5]],)) for each in (store, other)]
+    for each in writers:
+        each.start()
+    for each in writers:
+        each.join()
+    assert [each.id for each in other.feedback("e/0")] == ["b", "f", "c", "a"]
+    with pytest.raises(InputError, match="said something else"):
+        other.listen([replace(FACTS[0], value=0.5)])
+    assert [seq for seq, _ in store.tail_feedback()] == sorted(seq for seq, _ in store.tail_feedback())
+    assert len(store.tail_feedback()) == 5

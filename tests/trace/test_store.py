@@ -254,7 +254,7 @@ def test_a_store_from_before_there_were_pins_is_read_and_brought_up_to_date(tmp_
     with closing(sqlite3.connect(path)) as file, file:
         file.execute("DROP TABLE pins")
     assert len(Store(path, readonly=True).tail()) == 1
-    assert len(Store(path).tail()) == 1 and rows(path, "SELECT * FROM pins") == [("schema", "2")]
+    assert len(Store(path).tail()) == 1 and rows(path, "SELECT * FROM pins") == [("schema", "3")]
 
 
 def test_the_version_that_a_store_says_rises_with_its_tables(tmp_path):
@@ -262,7 +262,7 @@ def test_the_version_that_a_store_says_rises_with_its_tables(tmp_path):
     with closing(sqlite3.connect(path)) as file, file:
         file.execute("INSERT INTO pins VALUES ('schema', '1')")
     Store(path)
-    assert rows(path, "SELECT * FROM pins ORDER BY name") == [("rl", "{}"), ("schema", "2")]
+    assert rows(path, "SELECT * FROM pins ORDER BY name") == [("rl", "{}"), ("schema", "3")]
 
 
 def test_an_episode_that_cannot_be_read_is_named(tmp_path):
@@ -294,10 +294,10 @@ def test_a_newer_store_is_refused_and_left_alone(tmp_path):
     Store(path).close()
     assert rows(path, "SELECT value FROM pins WHERE name = 'schema'") == [(str(schema.SCHEMA),)]
     with closing(sqlite3.connect(path)) as file, file:
-        file.execute("UPDATE pins SET value = '3' WHERE name = 'schema'")
+        file.execute("UPDATE pins SET value = '4' WHERE name = 'schema'")
         file.execute("ALTER TABLE scores DROP COLUMN time")
     for readonly in (False, True):
-        with pytest.raises(InputError, match=r"tables of version 3, and this Trivium reads up to 2: upgrade"):
+        with pytest.raises(InputError, match=r"tables of version 4, and this Trivium reads up to 3: upgrade"):
             Store(path, readonly=readonly)
     assert "time" not in [row[1] for row in rows(path, "PRAGMA table_info(scores)")]
 

@@ -17,6 +17,7 @@ from trivium.trace.episode import (
     Stop,
     Thread,
 )
+from trivium.trace.feedback import Feedback, FeedbackKind, in_order
 from trivium.trace.ops import Branch, Cut, Join, Op, Point, Prune, Restart, Spawn, Summarize
 from trivium.trace.rows import Row, rows
 from trivium.trace.steps import Stage, critical_steps, episode_stages, stages
@@ -24,7 +25,7 @@ from trivium.trace.store import Store
 from trivium.trace.task import Task
 
 __all__ = [
-    "Branch", "Call", "Cut", "Episode", "Fault", "Join", "Op", "Override", "Piece", "Point", "Prune", "Restart", "Row",
-    "Sampling", "Score", "Segment", "Span", "Spawn", "Stage", "Stop", "Store", "Summarize", "Task", "Thread", "critical_steps",
-    "decode", "encode", "episode_stages", "rows", "stages",
+    "Branch", "Call", "Cut", "Episode", "Fault", "Feedback", "FeedbackKind", "Join", "Op", "Override", "Piece", "Point",
+    "Prune", "Restart", "Row", "Sampling", "Score", "Segment", "Span", "Spawn", "Stage", "Stop", "Store", "Summarize",
+    "Task", "Thread", "critical_steps", "decode", "encode", "episode_stages", "in_order", "rows", "stages",
 ]  # fmt: skip

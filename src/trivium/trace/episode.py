@@ -225,8 +225,9 @@ class Episode:
     """One Task attempted. `sample` numbers the attempts of a group; the first thread is the agent's.
 
     `began` and `ended` are seconds since 1970, 0.0 where unknown; two runs of one seed differ in times alone (law 11).
-    `deployment` names the harness or the deployment that served it, by its digest; `session` the conversation that it is part
-    of, and `account` whose data it is, a user's or an API key's. They are empty where unknown, or where nobody was served.
+    `deployment` names the harness or the deployment that served it, by its digest or version; `session` the conversation that
+    it is part of, and `account` whose data it is, a user's or an API key's. They are empty where unknown, or where nobody was
+    served. `propensity` is the chance with which this deployment, of those that serve, was to serve it; 0.0 where unknown.
     """
 
     id: str
@@ -241,6 +242,7 @@ class Episode:
     deployment: str = ""
     session: str = ""
     account: str = ""
+    propensity: float = 0.0
 
     @property
     def agent(self) -> Thread:

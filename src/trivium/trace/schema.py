@@ -19,6 +19,7 @@ from sqlalchemy import (
     Connection,
     Engine,
     Float,
+    Index,
     Integer,
     LargeBinary,
     MetaData,
@@ -37,9 +38,9 @@ from sqlalchemy.schema import CreateColumn, CreateIndex, CreateTable
 
 from trivium.errors import CorruptError, InputError
 
-SCHEMA = 2
+SCHEMA = 3
 """The version of these tables, which a store keeps in its pins. Version 1, until 2026-11-28, had none of the columns that are
-marked new, and its file says no version."""
+marked new, and its file says no version; version 2 had no feedback."""
 
 PATIENCE = 30
 """Seconds that another writer may take."""
@@ -76,6 +77,22 @@ SCORES = Table(
     Column("version", String),
     Column("thread", String),
     Column("time", Float, info=_NEW),
+    sqlite_autoincrement=True,
+)
+FEEDBACK = Table(
+    "feedback",
+    META,
+    Column("seq", SEQ, primary_key=True, autoincrement=True),
+    Column("id", String, nullable=False),
+    Column("episode", String, nullable=False, index=True),
+    Column("kind", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("value", Float, nullable=False),
+    Column("text", String, nullable=False),
+    Column("original", String, nullable=False),
+    Column("time", Float, nullable=False),
+    Column("account", String, nullable=False),
+    Index("feedback_once", "account", "id", unique=True),
     sqlite_autoincrement=True,
 )
 PINS = Table("pins", META, Column("name", String, primary_key=True), Column("value", String, nullable=False))

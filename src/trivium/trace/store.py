@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,12 @@ from trivium.errors import CorruptError, InputError
 from trivium.trace import schema
 from trivium.trace.codec import decode, encode
 from trivium.trace.episode import Episode, Score
-from trivium.trace.schema import EPISODES, PINS, SCORES
+from trivium.trace.feedback import Feedback, in_order, is_same
+from trivium.trace.schema import EPISODES, FEEDBACK, PINS, SCORES
 
 _PART = 64
 """Episodes that `select` reads at once."""
+_FEEDBACK = [column for column in FEEDBACK.columns if column is not FEEDBACK.c.seq]
 
 
 class Store:
@@ -86,10 +88,12 @@ class Store:
             connection.execute(SCORES.insert(), new)
 
     def delete(self, connection: Connection, which: ColumnElement[bool]) -> int:
-        """Delete the episodes of which `which` holds, with their scores, inside the transaction `connection`, which `writing`
-        gave; how many. What somebody asks to be forgotten, or what was kept long enough, is the only reason to."""
+        """Delete the episodes of which `which` holds, with their scores and feedback, inside the transaction `connection`,
+        which `writing` gave; how many. What somebody asks to be forgotten, or what was kept long enough, is the only reason
+        to."""
         gone = select(EPISODES.c.id).where(which)
-        connection.execute(SCORES.delete().where(SCORES.c.episode.in_(gone)))
+        for table in (SCORES, FEEDBACK):
+            connection.execute(table.delete().where(table.c.episode.in_(gone)))
         return connection.execute(EPISODES.delete().where(which)).rowcount
 
     def score(self, scores: Iterable[Score]) -> None:
@@ -97,6 +101,54 @@ class Store:
         if new := [_score_row(score) for score in scores]:
             with self.writing() as connection:
                 connection.execute(SCORES.insert(), new)
+
+    def listen(self, feedback: Iterable[Feedback]) -> int:
+        """Append what people did, all or nothing; how much of it was new. It may come twice, late and out of order: what has
+        the account and id of an earlier one is not kept again. InputError for an episode that is not here or is another
+        account's, and for an id that was used before for something else."""
+        with self.writing() as connection:
+            return sum(self.hear(connection, self._joined(connection, each)) for each in feedback)
+
+    def _joined(self, connection: Connection, feedback: Feedback) -> Feedback:
+        """With the account of its episode."""
+        query = select(EPISODES.c.id, EPISODES.c.account).where(EPISODES.c.id == feedback.episode)
+        row = connection.execute(query).first()
+        if row is None:
+            raise InputError(f"feedback {feedback.id}: {self.url} has no episode {feedback.episode}")
+        owner = row.account or ""
+        if feedback.account not in ("", owner):
+            raise InputError(f"feedback {feedback.id}: episode {feedback.episode} is not {feedback.account}'s")
+        return replace(feedback, account=owner)
+
+    def hear(self, connection: Connection, feedback: Feedback) -> bool:
+        """`listen` to one thing inside the transaction `connection`, which `writing` gave; whether it was new. What it is about
+        is the caller's to know: it may become part of an episode later. InputError for an id that was used before."""
+        row = asdict(feedback) | {"time": feedback.time or time.time()}
+        append = self._insert(FEEDBACK).on_conflict_do_nothing().returning(FEEDBACK.c.seq)
+        if connection.execute(append, row).scalar() is not None:
+            return True
+        mine = (FEEDBACK.c.account == feedback.account, FEEDBACK.c.id == feedback.id)
+        kept = connection.execute(select(*_FEEDBACK).where(*mine)).mappings().one()
+        if not is_same(feedback, Feedback(**kept)):
+            raise InputError(f"feedback {feedback.id!r:.80} was given before and said something else: give this one its own id")
+        return False
+
+    def feedback(self, episode: str) -> list[Feedback]:
+        """What people did with one episode, in the order in which it happened."""
+        return in_order(each for _, each in self._heard(FEEDBACK.c.episode == episode))
+
+    def tail_feedback(self, after: int = 0, limit: int = 1000) -> list[tuple[int, Feedback]]:
+        """Up to `limit` of what came after number `after`, each with its number: ask again with the last one."""
+        return self._heard(FEEDBACK.c.seq > after, limit)
+
+    def _heard(self, which: ColumnElement[bool], limit: int | None = None) -> list[tuple[int, Feedback]]:
+        """None in an older store that is only read."""
+        if FEEDBACK.name not in self._columns:
+            return []
+        query = select(FEEDBACK.c.seq, *_FEEDBACK).where(which).order_by(FEEDBACK.c.seq).limit(limit)
+        with self.reading() as connection:
+            rows = connection.execute(query).mappings().all()
+        return [(row["seq"], Feedback(**{each.name: row[each.name] for each in _FEEDBACK})) for row in rows]
 
     def pin(self, name: str, value: str) -> str:
         """What is kept under `name`: `value`, or what was there before."""
