@@ -94,10 +94,10 @@ def test_the_teacher_is_wrong_on_purpose():
 
 def test_a_cell_may_say_the_fact_or_cite_the_passage_that_states_it():
     episodes = attempts(Teacher(Habits.perfect()).script(TASKS), TASKS[:1])
-    cited = by_rows(resolved(episodes[0].agent, TASKS[0].truth["documents"]), TASKS[0].truth["cells"])
+    cited = by_rows(resolved(episodes[0].agent, TASKS[0].truth), TASKS[0].truth["cells"])
     assert "#" in episodes[0].agent.answer and table_scores(cited, TASKS[0].truth["rows"])["success"] == 1
     episodes[0].agent.answer = episodes[0].agent.answer.replace("#1", "#99")
-    assert "#99" in resolved(episodes[0].agent, TASKS[0].truth["documents"])
+    assert "#99" in resolved(episodes[0].agent, TASKS[0].truth)
 
 
 def test_what_was_truly_done_is_no_call_that_returned():

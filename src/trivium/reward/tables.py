@@ -11,7 +11,8 @@ not said, and costs no precision.
 
 Where cells are numbered, `truth["cells"]` gives the row and column of each, and an answer may be `2 | Varby`, a cell a line.
 A cell may as well cite the passage that states it, by its handle: `truth["documents"]` says which document states what, and a
-handle stands for what its document states.
+handle stands for what its document states. An answer without bars that only cites (`#2 #5`) fills the cells that these passages
+state (`truth["links"]`); a passage that states none is a wrong cell.
 """
 
 from __future__ import annotations
@@ -132,16 +133,20 @@ KINDS: dict[str, Callable[[str, str], bool]] = {
 """How the cells of a column are compared."""
 
 
-def resolved(thread: Thread, documents: Mapping[str, str]) -> str:
+def resolved(thread: Thread, truth: Mapping[str, Any]) -> str:
     """The answer of a thread with what each cited document states in place of its handle; a handle that was never shown, or
     whose document states nothing that is asked for, stays as it is."""
-    sources = {piece.ref: piece.source for piece in thread.passages}
+    cites = {piece.ref: document_of(piece.source) for piece in thread.passages}
+    documents = truth.get("documents", {})
+    answer = thread.answer if "|" in thread.answer or not documents else _cell_by_cell(thread.answer, cites, truth)
+    return _HANDLE.sub(lambda handle: documents.get(cites.get(handle[0], ""), handle[0]), answer)
 
-    def stated(handle: re.Match[str]) -> str:
-        source = sources.get(handle[0], "")
-        return next((fact for id, fact in documents.items() if document_of(source) == id), handle[0])
 
-    return _HANDLE.sub(stated, thread.answer)
+def _cell_by_cell(answer: str, cites: Mapping[str, str], truth: Mapping[str, Any]) -> str:
+    """Each passage that an answer cites as a line of the cell that its document states, or of a cell that there is not."""
+    numbers = {link["doc"]: number for number, link in enumerate(truth["links"], 1)}
+    cited = dict.fromkeys(_HANDLE.findall(answer))
+    return "\n".join(f"{numbers.get(cites.get(handle, ''), f'none by {handle}')} | {handle}" for handle in cited)
 
 
 def by_rows(answer: str, cells: Mapping[str, Sequence[Any]]) -> str:
@@ -159,7 +164,7 @@ def by_rows(answer: str, cells: Mapping[str, Sequence[Any]]) -> str:
 async def table_score(episode: Episode) -> dict[str, float]:
     """The scores of an episode whose answer is a table; `reward` is item F1, 0 where it did not finish."""
     truth = episode.task.truth
-    answer = by_rows(resolved(episode.agent, truth.get("documents", {})), truth.get("cells", {}))
+    answer = by_rows(resolved(episode.agent, truth), truth.get("cells", {}))
     scores = table_scores(answer, truth["rows"], truth.get("match", ()))
     finished = bool(episode.agent.stop) and episode.agent.stop.reason == "finished"
     scores = scores if finished else dict.fromkeys(scores, 0.0)

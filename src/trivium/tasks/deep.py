@@ -12,7 +12,7 @@ import random
 
 from trivium.errors import InputError
 from trivium.tasks.relations import BY_KEY, RELATIONS
-from trivium.tasks.tables import Link, link_of, true_facts
+from trivium.tasks.tables import NUMBER, Link, link_of, true_facts
 from trivium.tasks.world import Fact, World
 from trivium.trace.episode import Task
 
@@ -47,4 +47,4 @@ def _task(rng: random.Random, facts: dict[str, dict[str, Fact]], id: str, branch
     oldest = min(second, key=lambda fact: int(fact.object)).subject
     truth = {"kind": "deep", "rows": {"first": [oldest]}, "cells": {"1": ["first", 0]}, "links": links, "documents": {}}
     question = f"Which was founded first: {', '.join(described[:-1])}, or {described[-1]}?"
-    return Task(id, f"Fill the table. Answer each cell by its number.\n1. {question}", truth)
+    return Task(id, f"{NUMBER}\n1 {question}", truth)

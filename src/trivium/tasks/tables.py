@@ -1,10 +1,11 @@
 """Tasks whose answer is a table, over a generated world: wide ones, which ask for much, and simple ones, which ask for one row.
 
-    Fill the table. Answer each cell by its number.
-    1. Who runs Brennix Holt? 2. In which city does Brennix Holt have its seat?
-    3. Who runs Zolex Lorbank? 4. In which city does Zolex Lorbank have its seat?
+    Fill the table. Cite for each cell the passage that states it.
+    1 Who runs Brennix Holt? 2 In which city does Brennix Holt have its seat?
+    3 Who runs Zolex Lorbank? 4 In which city does Zolex Lorbank have its seat?
 
-Each line is a row, and its cells are numbered. No prompt says how to go about it; a wide table and a simple one differ in their
+Each line is a row, and its cells are numbered; a small model copies a question best from behind one token that stands nowhere
+else, so that there is no dot. No prompt says how to go about it; a wide table and a simple one differ in their
 size alone. `truth` holds
 
     kind     "wide" or "simple"
@@ -29,6 +30,8 @@ from trivium.trace.episode import Task
 WIDE = ((3, 2), (2, 3), (5, 1), (6, 1))
 """Rows and columns of the wide tables: five or six cells."""
 SIMPLE = ((1, 1), (1, 2))
+NUMBER = "Fill the table. Answer each cell by its number."
+CITE = "Fill the table. Cite for each cell the passage that states it."
 
 Link = dict[str, Any]
 """One cell: subject, relation, keyword, object, doc, question."""
@@ -72,14 +75,14 @@ def _task(rng: random.Random, facts: dict[str, dict[str, Fact]], id: str, kind: 
     if {fact.object for row in cells for fact in row} & set(keys):
         return None
     asked = [rng.choice(relation.questions) for relation in chosen]
-    return table(id, kind, [[link_of(*cell) for cell in zip(row, asked, strict=True)] for row in cells])
+    return table(id, kind, [[link_of(*cell) for cell in zip(row, asked, strict=True)] for row in cells], head=CITE)
 
 
-def table(id: str, kind: str, rows: Sequence[Sequence[Link]], match: Sequence[str] = ()) -> Task:
+def table(id: str, kind: str, rows: Sequence[Sequence[Link]], match: Sequence[str] = (), head: str = NUMBER) -> Task:
     """The task that asks for these cells, row by row; the first of a row names its key. `match` says how the cells of each
-    column are compared (`reward.tables.KINDS`)."""
+    column are compared (`reward.tables.KINDS`), `head` how to answer."""
     numbered = iter(range(1, 1 + sum(map(len, rows))))
-    lines = [" ".join(f"{next(numbered)}. {link['question']}" for link in row) for row in rows]
+    lines = [" ".join(f"{next(numbered)} {link['question']}" for link in row) for row in rows]
     places = [[row[0]["subject"], column] for row in rows for column in range(len(row))]
     links = [dict(link) for row in rows for link in row]
     truth = {
@@ -90,7 +93,7 @@ def table(id: str, kind: str, rows: Sequence[Sequence[Link]], match: Sequence[st
         "links": links,
         "documents": {link["doc"]: link["object"] for link in links if link["doc"]},
     }
-    return Task(id, "\n".join(["Fill the table. Answer each cell by its number.", *lines]), truth)
+    return Task(id, "\n".join([head, *lines]), truth)
 
 
 def link_of(fact: Fact, form: str) -> Link:

@@ -16,7 +16,6 @@ from trivium.policy.base import View
 from trivium.policy.message import Message
 from trivium.policy.scripted import call, say
 from trivium.tasks.proof import mentions
-from trivium.tasks.world import query_for
 from trivium.trace.episode import Task
 
 NAME, ORDERS = "finder", "Search."
@@ -84,8 +83,8 @@ class Teacher:
                 ("create_subagent", {"name": f" {NAME}", "system_prompt": f" {ORDERS}"}), *self._assignments(dice, task)
             )
         if not splits and (link := self._unknown(dice, links, shown)):
-            return call(("search_corpus", {"query": f" {len(shown) + 1}.{query_for(dict(link))}"}))
-        return say(table(task, shown))
+            return call(("search_corpus", {"query": f" {len(shown) + 1} {link['question']} {link['keyword']}"}))
+        return say(citations(task, shown))
 
     def _assignments(self, dice: random.Random, task: Task) -> list[tuple[str, dict[str, str]]]:
         links = list(enumerate(task.truth["links"], 1))
@@ -93,20 +92,20 @@ class Teacher:
             links = links[: max(1, round(len(links) * dice.choice((1, 2)) / 3))]
         if dice.random() < self.habits.repeat:
             links.append(dice.choice(links))
-        return [("assign_task", {"agent": f" {NAME}", "prompt": f" {number}. {link['question']}"}) for number, link in links]
+        return [("assign_task", {"agent": f" {NAME}", "prompt": f" {number} {link['question']}"}) for number, link in links]
 
     def _unknown(self, dice: random.Random, links: list[Link], shown: list[str]) -> Link | None:
         """The cell to look for next, in order, each once; none where the steps but for the answer are used up."""
-        spent, budget = map(int, _STEPS.findall(shown[-1])[-1]) if shown else (0, len(links) + 1)
+        spent, budget = map(int, _STEPS.findall(shown[-1])[-1]) if shown else (0, 3)
         enough = budget - 2 if dice.random() < self.habits.stop else budget - 1
         return links[len(shown)] if spent < enough and len(shown) < len(links) else None
 
 
-def table(task: Task, shown: Iterable[str]) -> str:
-    """The table as far as it is known from what was shown: in each cell the handle of the passage that states it."""
+def citations(task: Task, shown: Iterable[str]) -> str:
+    """The handles of the passages that state a cell, in the order of the cells, as far as they were shown."""
     lines = [match for text in shown for match in _LINE.finditer(text)]
-    cells = []
-    for number, link in enumerate(task.truth["links"], 1):
-        stating = (m["handle"] for m in lines if mentions(m["text"], link["subject"]) and mentions(m["text"], link["object"]))
-        cells.append(f" {number} | {next(stating, '?')}")
-    return "\n".join(cells)
+    stating = (
+        next((m["handle"] for m in lines if mentions(m["text"], link["subject"]) and mentions(m["text"], link["object"])), "")
+        for link in task.truth["links"]
+    )
+    return "".join(f" {handle}" for handle in dict.fromkeys(filter(None, stating))) or " none"
