@@ -94,6 +94,19 @@ def test_what_a_request_samples_does_not_depend_on_its_company(tiny_model, rende
     assert [r.tokens for r in alone[0]] == [r.tokens for r in packed[0]]
 
 
+def test_what_an_engine_says_that_forgets_does_not_hang_on_what_it_said_before(tiny_model, renderer):
+    def run(before: list[list[int]]):
+        engine = Engine(network(tiny_model), renderer=renderer, slots=4, context=200)
+        engine.forgets = True
+        if before:
+            speak(engine, before, Sampling(max_tokens=9))
+        computed = engine.cache.computed
+        said = [(r.tokens, r.logprobs) for r in speak(engine, prompts(6), Sampling(max_tokens=30))]
+        return said, engine.cache.computed - computed
+
+    assert run([]) == run(prompts(5, 60)) == run(prompts(6))
+
+
 def test_the_same_seed_repeats_bit_for_bit_and_another_does_not(tiny_model, renderer):
     def run(seed):
         engine = Engine(network(tiny_model), renderer=renderer, slots=4, context=200)

@@ -17,8 +17,8 @@ from trivium.nn import Network
 from trivium.policy import Scripted
 from trivium.policy.scripted import call, say
 from trivium.recipe.line import train
-from trivium.reward import Parl, annealed, score, table_scores
-from trivium.reward.tables import by_rows, resolved
+from trivium.recipe.watcher import Silent
+from trivium.reward import Parl, annealed, score
 from trivium.tasks.proof import mentions
 from trivium.trace import Episode, Store, Task, rows
 
@@ -31,7 +31,7 @@ def knowing(recipe: Swarm, tasks: list[Task]) -> Harness:
     cells = {link["question"]: link for task in tasks for link in task.truth["links"]}
 
     def find(view):
-        asked = next(message["content"] for message in view.messages if message["role"] == "user").partition(". ")[2]
+        asked = next(message["content"] for message in view.messages if message["role"] == "user").partition(" ")[2]
         shown = "".join(str(message["content"]) for message in view.messages if message["role"] == "tool")
         if not shown:
             return call(("search_corpus", {"query": f"{cells[asked]['subject']} {cells[asked]['keyword']}"}))
@@ -92,17 +92,26 @@ def test_the_teacher_is_wrong_on_purpose():
     assert not any(made.error for episode in episodes for made in episode.agent.calls)
 
 
-def test_a_cell_may_say_the_fact_or_cite_the_passage_that_states_it():
-    episodes = attempts(Teacher(Habits.perfect()).script(TASKS), TASKS[:1])
-    cited = by_rows(resolved(episodes[0].agent, TASKS[0].truth), TASKS[0].truth["cells"])
-    assert "#" in episodes[0].agent.answer and table_scores(cited, TASKS[0].truth["rows"])["success"] == 1
-    episodes[0].agent.answer = episodes[0].agent.answer.replace("#1", "#99")
-    assert "#99" in resolved(episodes[0].agent, TASKS[0].truth)
+def test_passages_that_are_cited_fill_the_cells_that_they_state():
+    (episode,) = attempts(Teacher(Habits.perfect()).script(TASKS), TASKS[:1])
+    truth, agent = TASKS[0].truth, episode.agent
+    cells, handles = len(truth["cells"]), agent.answer.split()
+
+    def scored(answer: str) -> dict[str, float]:
+        agent.answer = answer
+        return judged([episode])[0]
+
+    assert len(handles) == cells and scored(" ".join(handles))["success"] == 1
+    assert scored(" ".join([*handles, handles[0]]))["success"] == 1, "what is cited twice is said once"
+    assert scored(" ".join(handles[1:]))["item_f1"] == pytest.approx(2 * (cells - 1) / (2 * cells - 1))
+    assert scored(" ".join([*handles, "#99"]))["item_f1"] == pytest.approx(2 * cells / (2 * cells + 1)), "nobody showed it"
+    assert scored("\n".join(f"{number} | {handle}" for number, handle in enumerate(handles, 1)))["success"] == 1
+    assert scored("\n".join(f"{number} | {handle}" for number, handle in enumerate(handles[::-1], 1)))["success"] == 0
 
 
 def test_what_was_truly_done_is_no_call_that_returned():
     wide = next(task for task in TASKS if task.truth["kind"] == "wide")
-    first, second, *_ = (f"1. {link['question']}" for link in wide.truth["links"])
+    first, second, *_ = (f"1 {link['question']}" for link in wide.truth["links"])
     assign = [("assign_task", {"agent": "a", "prompt": prompt}) for prompt in (first, first, second)]
     turns = [call(("create_subagent", {"name": "a", "system_prompt": ""}), *assign), say("")]
     (episode,) = attempts(lambda view: turns[sum(m["role"] == "assistant" for m in view.messages)], [wide])
@@ -169,6 +178,35 @@ def test_a_whole_run_moves_the_orchestrators_weights_and_no_sub_agents(tmp_path)
     assert {"teacher", "helper", "agent"} <= spoken
     helped = [row for episode in episodes for row in rows(episode, {"teacher", "agent"})]
     assert {row.thread for row in helped} == {"0"}, "of a sub-agent there is no row to learn from"
+
+
+class Stopped(Exception):
+    """As Ctrl-C."""
+
+
+class StopsAtRL(Silent):
+    """Stops the run when RL would begin."""
+
+    def stage(self, name: str, *_) -> None:
+        if name == "RL":
+            raise Stopped
+
+
+@pytest.mark.slow
+def test_a_run_that_was_stopped_goes_on_bit_for_bit_its_sub_agents_too(tmp_path):
+    """Law 11: the sub-agents' engine spoke in the warm-up and the evaluations of one run, and in nothing of the other."""
+    said = []
+    for name in ("whole", "stopped"):
+        out = str(tmp_path / name)
+        recipe = Swarm(out=out, warmup=16, sft_steps=40, steps=1, groups=2, size=4, eval_tasks=2, workers=1)
+        if name == "stopped":
+            with pytest.raises(Stopped):
+                train(recipe, StopsAtRL)
+        store = Store(train(replace(recipe)).folder / "episodes.db")
+        threads = [thread for episode in store.select(prefix="rl/") for thread in episode.threads]
+        said.append([(s.tokens, s.logprobs) for thread in threads for s in thread.segments])
+        assert any(thread.policy == "helper" for thread in threads)
+    assert said[0] == said[1]
 
 
 @pytest.mark.parametrize("without", ["swarm", "parallel", "finish", "anneal"])

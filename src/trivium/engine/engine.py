@@ -42,6 +42,10 @@ class Engine:
     tokenizer, Unsupported for a device other than a CPU and CUDA.
     """
 
+    forgets = False
+    """Whether nothing that was computed outlives the last request that runs: then what the engine says does not hang on what it
+    said before, not in its last bits either. For one whose weights stay while a run, which may be stopped, goes on."""
+
     def __init__(
         self,
         model: str | Path | Network,
@@ -179,6 +183,8 @@ class Engine:
                     request.reply.cancel()
                 self._break(error)
                 raise
+        if self.forgets:
+            self.clear()
 
     def _break(self, error: BaseException) -> None:
         """Fail all requests, so that nobody waits for ever. What comes next begins as in a new engine."""

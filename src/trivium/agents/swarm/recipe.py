@@ -147,9 +147,12 @@ class Swarm(Recipe):
 
     @cached_property
     def helper(self) -> Engine:
-        """The sub-agents' policy: frozen, in the same process as the orchestrator's."""
+        """The sub-agents' policy: frozen, in the same process as the orchestrator's. It forgets between two steps, as the
+        orchestrator's engine does with new weights: a run that is gone on with has no memory of the steps before."""
         model = str(NANO) if self.subagents == "nano" else self.subagents
-        return Engine(model, name="helper", slots=64, context=400)
+        engine = Engine(model, name="helper", slots=64, context=400)
+        engine.forgets = True
+        return engine
 
     # --- what it is asked
 
