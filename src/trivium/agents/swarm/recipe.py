@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from trivium.agents.search.citation import cited
+from trivium.agents.search.citation import cited, repetition
 from trivium.agents.search.tools import search_tools
 from trivium.agents.swarm.reward import SwarmScore, truly_done
 from trivium.agents.swarm.teacher import Habits, Teacher
@@ -29,6 +29,8 @@ from trivium.viewer import Labels, Panels
 
 TRAIN_WORLDS, HELDOUT_WORLDS, WORLD_SIZE = 24, 4, 450
 """As the search agent's: many worlds to learn in, and some of other words to be measured in."""
+MOST = max(rows * columns for rows, columns in WIDE)
+"""Cells of a table: more sub-agents side by side would have nothing to do."""
 CALLS = 12
 """Calls of one turn at most: an agent created, six cells, and some to spare."""
 BRIEF = "Answer with the handles of passages. Tools: search_corpus(query)"
@@ -57,6 +59,8 @@ class Swarm(Recipe):
     """steps of RL"""
     groups: int = 8
     """tables a step, half of them wide"""
+    lr: float = 2e-4
+    """learning rate of RL"""
     algorithm: Literal["cispo", "dr_grpo", "composer2", "grpo", "dapo", "gspo", "kimi", "rft"] = "kimi"
     """a row of docs/algorithms.md; kimi: the report's"""
     eval_tasks: int = 96
@@ -65,11 +69,11 @@ class Swarm(Recipe):
     """the frozen sub-agents' model folder, as the model of a run of the search agent; nano: the base in the package"""
     critical: int = 4
     """critical steps of an episode"""
-    price: float = 0.3
-    """what all critical steps cost together"""
-    parallel: float = 0.1
+    price: float = 0.4
+    """the share of a table's worth that all critical steps cost together"""
+    parallel: float = 0.2
     """lambda 1 at the start: the weight of r_parallel"""
-    finish: float = 0.1
+    finish: float = 0.05
     """lambda 2 at the start: the weight of r_finish"""
     anneal: float = 0.5
     """the share of RL's steps after which both are 0"""
@@ -142,7 +146,7 @@ class Swarm(Recipe):
         """A search agent with a window of its own; the passages that it cites come back. It speaks greedily, so that what an
         assignment brings hangs on the assignment."""
         search = search_tools(self.corpus_of, results=3, pruning=False)[:1]
-        harness = Harness(search, Window(400, soft=0.9, hard=0.95, reply=64), MEMBER, Limits(turns=4), specs=False)
+        harness = Harness(search, Window(400, soft=0.9, hard=0.95, reply=64), MEMBER, Limits(turns=4), specs=False, ending=repetition)
         return Subagent(self.helper, harness, Sampling(0.0, max_tokens=64), report=cited_passages)
 
     @cached_property
@@ -201,11 +205,11 @@ class Swarm(Recipe):
         share = 1e9 if self.without == "anneal" else self.anneal
         parallel = 0.0 if self.without in ("parallel", "swarm") else annealed(self.parallel, step, self.steps, share)
         finish = 0.0 if self.without in ("finish", "swarm") else annealed(self.finish, step, self.steps, share)
-        return Parl(SwarmScore(self.critical, self.price), truly_done, parallel, finish)
+        return Parl(SwarmScore(self.critical, self.price), truly_done, parallel, finish, MOST)
 
     def judge(self) -> Scorer:
         """The outcome alone, whatever was paid besides in training."""
-        return Parl(SwarmScore(self.critical, self.price), truly_done, 0.0, 0.0)
+        return Parl(SwarmScore(self.critical, self.price), truly_done, 0.0, 0.0, MOST)
 
     # --- who teaches it
 

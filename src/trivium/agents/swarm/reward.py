@@ -1,4 +1,4 @@
-"""What an orchestrator's episode was worth: its table, less a price on critical steps; which assignments were truly done."""
+"""What an orchestrator's episode was worth: its table, and what its critical steps cost; which assignments were truly done."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ FLOOR = 0.01
 
 @dataclass(frozen=True, slots=True)
 class SwarmScore:
-    """r_perf = max(floor, item F1 - price * critical steps / budget), 0 for an episode that did not finish.
+    """r_perf = max(floor, item F1 * (1 - price * critical steps / budget)), 0 for an episode that did not finish.
 
     The report has critical steps as a budget and in no reward. Here the budget is one too (`Limits(critical=)`); the price says
     besides that of two ways to the same table the shorter is better, which is all that speaks against splitting a task that
-    one search answers. Each score stands there a second time with the task's kind before it, as `wide/item_f1`.
+    one search answers. It is a share of F1, so that a bad table is still worth less than a middling one. Each score stands there a second time with the task's kind before it, as `wide/item_f1`.
     """
 
     budget: int
-    price: float = 0.15
+    price: float = 0.4
 
     async def __call__(self, episode: Episode) -> dict[str, float]:
         scores = dict(await table_score(episode))
         steps, split = critical_steps(episode), float(bool(assigned(episode)))
         finished = bool(episode.agent.stop) and episode.agent.stop.reason == "finished"
-        reward = max(FLOOR, scores.pop("reward") - self.price * steps / self.budget) if finished else 0.0
+        reward = max(FLOOR, scores.pop("reward") * (1 - self.price * steps / self.budget)) if finished else 0.0
         kind = episode.task.truth["kind"]
         shown = {"item_f1": scores["item_f1"], "split": split, "steps": float(steps), "assigned": float(len(assigned(episode)))}
         scores |= {"finished": float(finished), "split": split}
