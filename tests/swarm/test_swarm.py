@@ -116,9 +116,9 @@ def test_what_was_truly_done_is_no_call_that_returned():
     turns = [call(("create_subagent", {"name": "a", "system_prompt": ""}), *assign), say("")]
     (episode,) = attempts(lambda view: turns[sum(m["role"] == "assistant" for m in view.messages)], [wide])
     (scores,) = judged([episode], SWARM.scorer(0))
-    assert (scores["assignments"], scores["parallelism"], scores["r_parallel"]) == (3, 3, 3 / 8)
+    assert (scores["assignments"], scores["parallelism"], scores["r_parallel"]) == (3, 3, 3 / 6)
     assert scores["r_finish"] == pytest.approx(2 / 3), "the second asked what the first had found"
-    assert scores["reward"] == pytest.approx(0.1 * 3 / 8 + 0.1 * 2 / 3 + scores["r_perf"])
+    assert scores["reward"] == pytest.approx(0.2 * 3 / 6 + 0.05 * 2 / 3 + scores["r_perf"])
 
 
 def test_a_table_in_fewer_steps_is_worth_more_and_one_that_is_not_there_nothing():
@@ -131,17 +131,17 @@ def test_a_table_in_fewer_steps_is_worth_more_and_one_that_is_not_there_nothing(
         return judged(attempts(lambda view: turns[sum(m["role"] == "assistant" for m in view.messages)], [task]))[0]
 
     quick, slow, late = after(1), after(3), after(4)
-    assert quick["item_f1"] == slow["item_f1"] == 1 and quick["reward"] - slow["reward"] == pytest.approx(0.3 * 2 / 4)
+    assert quick["item_f1"] == slow["item_f1"] == 1 and quick["reward"] - slow["reward"] == pytest.approx(0.5 * 2 / 4)
     assert (late["reward"], late["item_f1"], late["finished"]) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
     ("without", "lambdas"),
     [
-        ("nothing", [(0.1, 0.1), (0.05, 0.05), (0, 0), (0, 0)]),
-        ("parallel", [(0, 0.1), (0, 0.05), (0, 0), (0, 0)]),
-        ("finish", [(0.1, 0), (0.05, 0), (0, 0), (0, 0)]),
-        ("anneal", [(0.1, 0.1)] * 4),
+        ("nothing", [(0.2, 0.05), (0.1, 0.025), (0, 0), (0, 0)]),
+        ("parallel", [(0, 0.05), (0, 0.025), (0, 0), (0, 0)]),
+        ("finish", [(0.2, 0), (0.1, 0), (0, 0), (0, 0)]),
+        ("anneal", [(0.2, 0.05)] * 4),
         ("swarm", [(0, 0)] * 4),
     ],
 )

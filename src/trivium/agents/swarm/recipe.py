@@ -51,9 +51,9 @@ class Swarm(Recipe):
 
     out: str = "runs/swarm"
     """the run's folder"""
-    warmup: int = 1000
+    warmup: int = 1200
     """tables that the teacher fills for the warm-up"""
-    sft_steps: int = 160
+    sft_steps: int = 240
     """steps of the warm-up, of 16 episodes each; 0 for a --model that is warm already, as the model-sft of a run"""
     steps: int = 24
     """steps of RL"""
@@ -69,7 +69,7 @@ class Swarm(Recipe):
     """the frozen sub-agents' model folder, as the model of a run of the search agent; nano: the base in the package"""
     critical: int = 4
     """critical steps of an episode"""
-    price: float = 0.4
+    price: float = 0.5
     """the share of a table's worth that all critical steps cost together"""
     parallel: float = 0.2
     """lambda 1 at the start: the weight of r_parallel"""

@@ -22,7 +22,7 @@ class SwarmScore:
     """
 
     budget: int
-    price: float = 0.4
+    price: float = 0.5
 
     async def __call__(self, episode: Episode) -> dict[str, float]:
         scores = dict(await table_score(episode))

@@ -40,8 +40,8 @@ class Habits:
 
     split_wide: float = 0.5
     split_simple: float = 0.25
-    forget: float = 0.5
-    repeat: float = 0.2
+    forget: float = 0.2
+    repeat: float = 0.1
     stop: float = 0.2
 
     @classmethod
