@@ -146,7 +146,8 @@ class Swarm(Recipe):
         """A search agent with a window of its own; the passages that it cites come back. It speaks greedily, so that what an
         assignment brings hangs on the assignment."""
         search = search_tools(self.corpus_of, results=3, pruning=False)[:1]
-        harness = Harness(search, Window(400, soft=0.9, hard=0.95, reply=64), MEMBER, Limits(turns=4), specs=False, ending=repetition)
+        window = Window(400, soft=0.9, hard=0.95, reply=64)
+        harness = Harness(search, window, MEMBER, Limits(turns=4), specs=False, ending=repetition)
         return Subagent(self.helper, harness, Sampling(0.0, max_tokens=64), report=cited_passages)
 
     @cached_property

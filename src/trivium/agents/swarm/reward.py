@@ -18,7 +18,8 @@ class SwarmScore:
 
     The report has critical steps as a budget and in no reward. Here the budget is one too (`Limits(critical=)`); the price says
     besides that of two ways to the same table the shorter is better, which is all that speaks against splitting a task that
-    one search answers. It is a share of F1, so that a bad table is still worth less than a middling one. Each score stands there a second time with the task's kind before it, as `wide/item_f1`.
+    one search answers. It is a share of F1, so that a bad table is still worth less than a middling one. Each score stands
+    there a second time with the task's kind before it, as `wide/item_f1`.
     """
 
     budget: int
