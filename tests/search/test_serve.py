@@ -49,3 +49,8 @@ def test_without_documents_its_model_alone_is_served(run, tmp_path):
 def test_documents_that_are_not_there_are_named(run, tmp_path):
     with pytest.raises(InputError, match="no-such-folder"):
         service_of(run, options(tmp_path), str(tmp_path / "no-such-folder"), 4, 0, lambda done, total: None)
+
+
+def test_slots_that_memory_does_not_hold_are_refused_before_anything_is_served(run, tmp_path):
+    with pytest.raises(InputError, match="--slots 1000000000 of 640 tokens do not fit into memory"):
+        service_of(run, options(tmp_path), "", 10**9, 0, lambda done, total: None)

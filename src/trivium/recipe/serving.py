@@ -11,7 +11,10 @@ import tyro
 
 from trivium.engine import Engine
 from trivium.errors import InputError
+from trivium.nn import Network
+from trivium.policy import Renderer
 from trivium.recipe.find import opened
+from trivium.recipe.memory import fitting_slots
 from trivium.recipe.parts import Parts
 from trivium.recipe.show import RunFolder
 from trivium.recipe.verbs import check_counts
@@ -24,10 +27,12 @@ if TYPE_CHECKING:
 
 NAME = "agent"
 """What requests call a run's model."""
+SLOTS = 32
+"""Requests that a model speaks for at once, where memory holds them."""
 
 
 def serve(
-    run: RunFolder, options: tyro.conf.OmitArgPrefixes[Options], data: str = "", slots: int = 32, context: int = 0
+    run: RunFolder, options: tyro.conf.OmitArgPrefixes[Options], data: str = "", slots: int = 0, context: int = 0
 ) -> None:
     """Serve a trained run over HTTP: the agent, and its model behind OpenAI's and Anthropic's APIs. docs/serve.md says more.
 
@@ -35,13 +40,16 @@ def serve(
         run: the run's folder
         options: how it is served
         data: what the agent works on, as documents to search; default: what it was trained on, where that is there
-        slots: requests that the model speaks for at once; more wait for their turn
+        slots: requests that the model speaks for at once; more wait for their turn; 0: as many as memory holds, up to 32
         context: tokens of a conversation at most; 0: as many as the window that it was trained in
     """
-    check_counts(slots=(slots, 1), context=(context, 0))
+    check_counts(slots=(slots, 0), context=(context, 0))
     require()
     from trivium.serve.server import run as serve_on
+    from trivium.serve.server import run_stdio
 
+    if options.stdio:  # stdout is the protocol's
+        return run_stdio(service_of(run, options, data, slots, context, lambda done, total: None))
     with Live() as watch:
         service = service_of(run, options, data, slots, context, embedding(watch))
     serve_on(service)
@@ -57,10 +65,19 @@ def service_of(
     folder, recipe = opened(run)
     parts = Parts(recipe, folder.model())
     harness = recipe.harness_at(data, progress)
-    engine = Engine(folder.model(), renderer=parts.renderer, slots=slots, context=context or parts.window.budget, name=NAME)
+    engine = _engine(folder.model(), parts.renderer, slots, context or parts.window.budget)
     store = options.store or str(folder.folder / "served.db")
     policy: Any = Aside(engine)  # a Policy whose version is its engine's to change
     return Service({NAME: policy}, replace(options, store=store), harness)
+
+
+def _engine(model: Path, renderer: Renderer, slots: int, context: int) -> Engine:
+    """The model's engine, for `slots` contexts at once, or for as many as memory holds. InputError where they do not fit."""
+    network = Network.load(model)
+    fitting = fitting_slots(network, context, slots or SLOTS)
+    if fitting < slots:
+        raise InputError(f"--slots {slots} of {context} tokens do not fit into memory: leave it out, and {fitting} are taken")
+    return Engine(network, renderer=renderer, slots=fitting, context=context, name=NAME)
 
 
 def require() -> None:

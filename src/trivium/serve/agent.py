@@ -76,6 +76,11 @@ class Agent:
         self._keep, self._seconds = keep, seconds
         self._attempts: dict[str, Attempt] = {}
 
+    @property
+    def tools(self) -> list[str]:
+        """The names of what it works with."""
+        return list(self._harness.tools)
+
     def get(self, id: str, key: Key) -> Attempt | None:
         """An attempt that this server had lately, where it is this key's or a user's of it."""
         attempt = self._attempts.get(id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -17,12 +19,19 @@ from trivium.serve.service import Service, service_of
 
 def application(service: Service) -> FastAPI:
     """The service behind HTTP."""
-    app = FastAPI(title="Trivium", docs_url=None, redoc_url=None, lifespan=service.running)
+    lives = [service.running()]
+    app = FastAPI(title="Trivium", docs_url=None, redoc_url=None, lifespan=lambda _: _through(lives))
     app.state.service = service
     for routes in (models.router, data.router) + ((episodes.router,) if service.agent else ()):
         app.include_router(routes)
     app.add_api_route("/healthz", health, include_in_schema=False)
     app.add_api_route("/metrics", metrics, include_in_schema=False)
+    if service.options.mcp:
+        from trivium.serve.tool import serving_tool, tool_routes, tool_server
+
+        server = tool_server(service)
+        app.router.routes += tool_routes(server, service)
+        lives.append(serving_tool(server))
     app.add_exception_handler(ApiError, _told)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _unknown)
@@ -31,6 +40,15 @@ def application(service: Service) -> FastAPI:
         Manners, keyring=service.keyring, gate=service.gate, metrics=service.metrics, body=options.body, stall=options.stall
     )
     return app
+
+
+@asynccontextmanager
+async def _through(lives: Sequence[AbstractAsyncContextManager[None]]) -> AsyncGenerator[None]:
+    """The time of several parts, the first of which lives longest."""
+    async with AsyncExitStack() as stack:
+        for life in lives:
+            await stack.enter_async_context(life)
+        yield
 
 
 async def health() -> dict[str, str]:

@@ -40,6 +40,10 @@ class Options:
     """days after which whatever was kept is deleted; 0: never"""
     drain: float = 30.0
     """seconds that requests under way get when the server is asked to end"""
+    mcp: bool = False
+    """the agent is a tool of an MCP server too, at /mcp"""
+    stdio: bool = False
+    """with --mcp: it speaks with whoever started this process, over stdin and stdout, and listens on no port"""
 
     def __post_init__(self) -> None:
         for name in ("concurrent", "reply", "body"):
@@ -50,6 +54,10 @@ class Options:
                 raise InputError(f"--{name} must be above 0, not {getattr(self, name)}")
         if not 0 <= self.port < 65536 or not self.retention >= 0:
             raise InputError(f"--port is from 0 to 65535 and --retention at least 0, not {self.port} and {self.retention}")
+        if self.stdio and not self.mcp:
+            raise InputError("--stdio would change nothing: it is for --mcp")
+        if self.stdio and self.keys:
+            raise InputError("--keys would change nothing with --stdio: whoever starts this process is its only client")
         if not self.keys and not _is_loopback(self.host):
             raise InputError(f"--host {self.host} lets others in: give --keys too (`trivium keys NAME --file keys.json`)")
 

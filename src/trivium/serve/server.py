@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import socket
@@ -36,13 +37,27 @@ def listen(options: Options) -> socket.socket:
 
 
 def run(service: Service) -> None:
-    """Serve until somebody ends it; its log goes to stderr, a JSON object a line."""
+    """Serve until somebody ends it."""
+    log_to_stderr()
+    with listen(service.options) as sock:
+        host, port = sock.getsockname()[:2]
+        print(f"trivium serves {', '.join(service.models)} at http://{host}:{port}/v1", flush=True)
+        server_of(service).run(sockets=[sock])
+
+
+def run_stdio(service: Service) -> None:
+    """Serve the agent, as an MCP server on stdin and stdout, to whoever started this process."""
+    from trivium.serve.tool import serve_stdio
+
+    log_to_stderr()
+    asyncio.run(serve_stdio(service))
+
+
+def log_to_stderr() -> None:
+    """A JSON object a line."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(Lines())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    with listen(service.options) as sock:
-        host, port = sock.getsockname()[:2]
-        print(f"trivium serves {', '.join(service.models)} at http://{host}:{port}/v1", flush=True)
-        server_of(service).run(sockets=[sock])
+    logging.getLogger("mcp").setLevel(logging.WARNING)
