@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trivium.errors import InputError
 from trivium.eval.gate import Decision, Evidence
@@ -43,8 +43,8 @@ class Canary:
         number per person.
         """
         differences = list(block_differences(visits))
-        harm = Evidence.of(differences, 0.0, self.error, self.error)
         evidence = Evidence.of(differences, self.margin, self.error, self.error)
+        harm = replace(evidence, margin=0.0)
         if harm.fails:
             return Decision("reject", f"people are less content with it: {harm} blocks of visits", {"live": harm})
         if evidence.passes:

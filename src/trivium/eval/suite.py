@@ -23,13 +23,14 @@ T = TypeVar("T")
 @dataclass(slots=True)
 class Result:
     """Scores of one policy on one suite: `scores[name][i]` belongs to `tasks[i]`, NaN where the measure does not apply.
-    `episodes_unscored` are attempts that no scorer could judge: they are in no mean."""
+    `episodes_unscored` are attempts that no scorer could judge: they are in no mean. `suite`: the digest of a pinned suite."""
 
     policy: str
     tasks: list[str]
     scores: dict[str, list[float]]
     sampling: dict = field(default_factory=dict)
     episodes_unscored: int = 0
+    suite: str = ""
 
     @classmethod
     def of(
@@ -54,7 +55,8 @@ class Result:
         return dict(zip(self.tasks, np.asarray(known, float).tolist(), strict=True))  # None, as JSON has it, is NaN
 
     def paired(self, other: Result, name: str) -> dict[str, tuple[float, float]]:
-        """Task -> this policy's score and the other's. InputError unless both attempted the same tasks."""
+        """Task -> this policy's score and the other's. InputError unless both attempted the same tasks of the same suite."""
+        _refuse_another([self, other])
         if set(self.tasks) != set(other.tasks):
             raise InputError(f"{self.policy} and {other.policy} were measured on different tasks and cannot be paired")
         theirs = other.values(name)
@@ -67,13 +69,21 @@ class Result:
     @classmethod
     def merge(cls, parts: Sequence[Result]) -> Result:
         """Parts of one suite, attempted apart, as one result in the order of the parts. InputError where two have one task:
-        what several runs say of it is for `Pool`."""
+        what several runs say of it is for `Pool`. InputError also where a pinned suite changed between two parts."""
+        _refuse_another(parts)
         if twins := [task for task, times in Counter(task for part in parts for task in part.tasks).items() if times > 1]:
             raise InputError(f"task {twins[0]} is in two parts of one suite: pool results of several runs with eval.Pool")
         names = sorted({name for part in parts for name in part.scores})
         scores = {name: [v for p in parts for v in p.scores.get(name, [float("nan")] * len(p.tasks))] for name in names}
         tasks, unscored = [task for part in parts for task in part.tasks], sum(part.episodes_unscored for part in parts)
-        return cls(parts[0].policy, tasks, scores, parts[0].sampling, unscored)
+        return cls(parts[0].policy, tasks, scores, parts[0].sampling, unscored, parts[0].suite)
+
+
+def _refuse_another(results: Sequence[Result]) -> None:
+    """InputError for results of pinned suites that are not one."""
+    if len({result.suite for result in results}) > 1:
+        policies = " and ".join(sorted({result.policy for result in results}))
+        raise InputError(f"the suite changed between two results of {policies}: measure both on the suite as it is now")
 
 
 def refuse_twins(tasks: Sequence[Task]) -> None:
