@@ -42,6 +42,7 @@ usage: trivium VERB ...
   tasks check FILE                 such tasks proven again, in sandboxes
   serve RUN [options]              the model of a run behind OpenAI's and Anthropic's APIs; every call becomes a trace
   keys NAME [options]              make an API key for serve
+  rollback RUN [options]           take back the candidate that is tried out, or else the version that is served
   sandbox serve [options]          lend sandboxes to other processes and machines
   ask RUN "question" --corpus DOCS the trained search agent on your own documents
   fix RUN FOLDER "request"         the trained coder on your own project: it ends in a diff, applied only when you say so
@@ -75,7 +76,7 @@ def _dispatch(words: list[str]) -> None:
     if words[0] == "--version":
         return print(version("trivium"))
     verbs = {"train": _train, "eval": _eval, "ask": _ask, "show": _show, "view": _view, "export": _export, "tasks": _tasks}
-    verbs |= {"serve": _serve, "keys": _keys, "sandbox": _sandbox, "fix": _fix}
+    verbs |= {"serve": _serve, "keys": _keys, "sandbox": _sandbox, "fix": _fix, "rollback": _rollback}
     if words[0] not in verbs:
         raise InputError(f"there is no verb {words[0]!r}; `trivium --help` lists them")
     verbs[words[0]](words)
@@ -162,6 +163,12 @@ def _keys(words: list[str]) -> None:
     from trivium.recipe.serving import new_key
 
     _run(new_key, words, 1)
+
+
+def _rollback(words: list[str]) -> None:
+    from trivium.recipe.rollback import rollback
+
+    _run(rollback, words, 1)
 
 
 def _fix(words: list[str]) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from trivium.errors import InputError
 from trivium.eval.gate import Decision, Evidence
-from trivium.eval.paired import mean
 
 Visit = tuple[bool, float]
 """Whether the candidate served it, and the satisfaction with it, in [0, 1]."""
@@ -61,5 +61,5 @@ def block_differences(visits: Iterable[Visit]) -> Iterator[float]:
             raise InputError(f"a satisfaction of {satisfaction} is not in [0, 1]: scale what people said")
         block[by_candidate].append(satisfaction)
         if block[True] and block[False]:
-            yield mean(block[True]) - mean(block[False])
+            yield fmean(block[True]) - fmean(block[False])
             block = {True: [], False: []}
