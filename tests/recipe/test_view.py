@@ -12,8 +12,14 @@ from functools import partial
 import pytest
 
 from tests.recipe.test_show import episode, fill, scores, task
+from tests.serve.house import options, serving
 from trivium.loops.run import Event, Run
-from trivium.recipe.view import page_app
+from trivium.policy import Scripted
+from trivium.recipe.base import Recipe
+from trivium.recipe.show import Book
+from trivium.recipe.view import book_app, page_app
+from trivium.serve import keys
+from trivium.serve.service import Service
 from trivium.trace import Store
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -212,3 +218,24 @@ def test_the_curves_of_a_run_that_trains_grow_on_the_page(run, page, renderer):
         store.close()
         page.reload()
         assert page.locator("#count").inner_text() == "7 of 7 episodes"
+
+
+def test_a_browser_opens_the_page_of_a_server_with_its_key(browser, renderer, tmp_path):
+    token = keys.add(tmp_path / "keys.json", "ann", consent=True, per_minute=0, concurrent=0)
+    given = options(tmp_path, keys=str(tmp_path / "keys.json"))
+    service = in_thread(Service, {"agent": Scripted([], renderer)}, given, None, partial(served_pages, given.store, renderer))
+    mine, other = in_thread(episode, renderer, "served/1", task("a")), in_thread(episode, renderer, "served/2", task("b"))
+    mine.account, other.account = "ann/u1", "bob"
+    service.store.write([mine, other])
+    with serving(service) as address:
+        page = browser.new_context(http_credentials={"username": "any", "password": token}).new_page()
+        page.goto(f"{address}/view/")
+        assert page.locator("#count").inner_text() == "1 of 1 episodes"
+        page.keyboard.press("j")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/view/agent/episode?**")
+        assert page.locator("article").get_attribute("data-id") == "served/1" and page.locator(".block.sampled .t").count()
+
+
+def served_pages(store: str, renderer, account: str):
+    return book_app(Book("agent", Store(store, readonly=True, account=account), None, Recipe, renderer))

@@ -16,13 +16,17 @@ from trivium.policy import Renderer
 from trivium.recipe.find import opened
 from trivium.recipe.memory import fitting_slots
 from trivium.recipe.parts import Parts
-from trivium.recipe.show import RunFolder
+from trivium.recipe.show import Book, RunFolder
 from trivium.recipe.verbs import check_counts
+from trivium.recipe.view import book_app
 from trivium.recipe.watcher import embedding
 from trivium.serve.options import Options
+from trivium.trace import Store
 from trivium.viewer import Live
 
 if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
     from trivium.serve.service import Service
 
 NAME = "agent"
@@ -68,7 +72,11 @@ def service_of(
     engine = _engine(folder.model(), parts.renderer, slots, context or parts.window.budget)
     store = options.store or str(folder.folder / "served.db")
     policy: Any = Aside(engine)  # a Policy whose version is its engine's to change
-    return Service({NAME: policy}, replace(options, store=store), harness)
+
+    def page_of(account: str) -> ASGIApp:
+        return book_app(Book(NAME, Store(store, readonly=True, account=account), None, type(recipe), parts.renderer))
+
+    return Service({NAME: policy}, replace(options, store=store), harness, page_of)
 
 
 def _engine(model: Path, renderer: Renderer, slots: int, context: int) -> Engine:

@@ -117,12 +117,14 @@ class _Choice:
 
 @dataclass(frozen=True)
 class Book:
-    """A store of episodes, of a run or alone, and how they are read. Nothing in it is written."""
+    """A store of episodes, of a run or alone, and how they are read: `renderer` where it is no run's own. Nothing in it is
+    written."""
 
     name: str
     store: Store
     run: Run | None
     agent: type[Recipe]
+    renderer: Renderer | None = None
 
     @classmethod
     def open(cls, name: str) -> Book:
@@ -193,7 +195,9 @@ class Book:
 
     @cached_property
     def decode(self) -> Decode | None:
-        """Tokens to text, as the run's own model has them, or its base while it trains; None for a store that is no run."""
+        """Tokens to text, as the model of the run or server has them, a base while it trains; None for a store alone."""
+        if self.renderer:
+            return self.renderer.decode
         if self.run and self.finished:
             return Renderer.load(self.run.model()).decode
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -36,7 +36,7 @@ READING = 0.4
 """Seconds that one page may spend on reading episodes that came since."""
 HEADERS = {
     "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
-    "connect-src 'self'; form-action 'self'; base-uri 'none'",
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
 }
@@ -212,44 +212,55 @@ def _query(words: Mapping[str, str]) -> Query:
 
 
 def page_app(place: str) -> Starlette:
-    """The pages of a run, of a store, or of every run in a folder, as an ASGI application that any server may mount. InputError
-    for a place that is none of them."""
+    """The pages of a run, of a store, or of every run in a folder, as an ASGI application. InputError for a place that is none
+    of them. A page of another host that has its name point to this machine is refused."""
+    return _app(Shelf.at(Path(place)), ["127.0.0.1", "localhost", "testserver"])
+
+
+def book_app(book: Book) -> Starlette:
+    """The pages of one book, for a server that says itself who may read them."""
+    return _app(Shelf(book.name, lambda: [book.name], lambda _: book, True), ["*"])
+
+
+def _app(shelf: Shelf, hosts: Sequence[str]) -> Starlette:
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.middleware.trustedhost import TrustedHostMiddleware
     from starlette.routing import Route
 
-    shelf = Shelf(place)
     routes = [Route("/", shelf.front), Route("/{name}", shelf.front)]
     pages = {"": shelf.run, "curves": shelf.curves, "episode": shelf.episode, "beside": shelf.beside}
     routes += [Route(f"/{{name}}/{page}", endpoint) for page, endpoint in pages.items()]
-    # a page of another host that has its name point to this machine is refused
-    hosts = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "testserver"])
-    return Starlette(routes=routes, middleware=[hosts], exception_handlers={TriviumError: _refuse})
+    trusted = Middleware(TrustedHostMiddleware, allowed_hosts=hosts)
+    return Starlette(routes=routes, middleware=[trusted], exception_handlers={TriviumError: _refuse})
 
 
 class Shelf:
-    """The runs of a folder, or one; each is opened when it is first asked for."""
+    """Books by their names; each is opened when it is first asked for. `one`: there is one alone."""
 
-    def __init__(self, place: str) -> None:
-        self._place = Path(place)
+    def __init__(self, title: str, names: Callable[[], list[str]], open: Callable[[str], Book], one: bool) -> None:
+        self._title, self._names, self._open, self._one = title, names, open, one
         self._desks: dict[str, Desk] = {}
-        self._one = self._place.is_file() or (self._place / "recipe.json").is_file()
-        if not self._one and not self._names():
-            raise InputError(f"{place} is no run, no store and no folder of runs (make one with `trivium train search`)")
-        if self._one and self._place.is_file():
-            self._desk(self._names()[0])  # which says now what is wrong with it
 
-    def _names(self) -> list[str]:
-        if self._one:
-            return [self._place.absolute().name]
-        return sorted(path.parent.name for path in self._place.glob("*/recipe.json"))
+    @classmethod
+    def at(cls, place: Path) -> Shelf:
+        """A run, a store, or the runs of a folder. InputError for a place that is none of them."""
+        if place.is_file() or (place / "recipe.json").is_file():
+            name = place.absolute().name
+            shelf = cls(str(place), lambda: [name], lambda _: Book.open(str(place)), True)
+            if place.is_file():
+                shelf._desk(name)  # which says now what is wrong with it
+            return shelf
+        shelf = cls(str(place), lambda: _runs(place), lambda name: Book.open(str(place / name)), False)
+        if not shelf._names():
+            raise InputError(f"{place} is no run, no store and no folder of runs (make one with `trivium train search`)")
+        return shelf
 
     def _desk(self, name: str) -> Desk:
         if name not in self._names():
-            raise InputError(f"{self._place} holds no run {name!r}")
+            raise InputError(f"{self._title} holds no run {name!r}")
         if name not in self._desks:
-            self._desks[name] = Desk(Book.open(str(self._place if self._one else self._place / name)))
+            self._desks[name] = Desk(self._open(name))
         return self._desks[name]
 
     def front(self, request: Request) -> Response:
@@ -259,7 +270,7 @@ class Shelf:
         root, name = request.scope.get("root_path", ""), request.path_params.get("name")
         if name or self._one:
             return RedirectResponse(f"{root}/{name or self._names()[0]}/")
-        return _page(list_page(str(self._place), "./", [(each, f"{each}/", self._note(each)) for each in self._names()]))
+        return _page(list_page(self._title, "./", [(each, f"{each}/", self._note(each)) for each in self._names()]))
 
     def _note(self, name: str) -> str:
         try:
@@ -294,6 +305,10 @@ class Shelf:
 
     def beside(self, request: Request) -> Response:
         return _page(self._desk(request.path_params["name"]).beside(request.query_params.get("task", ""), "./"))
+
+
+def _runs(folder: Path) -> list[str]:
+    return sorted(path.parent.name for path in folder.glob("*/recipe.json"))
 
 
 def _page(html: str, status: int = 200) -> Response:

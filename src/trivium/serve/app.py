@@ -11,7 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from trivium.serve import data, episodes, models
+from trivium.serve import data, episodes, models, pages
 from trivium.serve.errors import ApiError, body_of, headers_of
 from trivium.serve.manners import Manners
 from trivium.serve.service import Service, service_of
@@ -32,6 +32,8 @@ def application(service: Service) -> FastAPI:
         server = tool_server(service)
         app.router.routes += tool_routes(server, service)
         lives.append(serving_tool(server))
+    if service.pages:
+        app.mount(pages.PATH, service.pages)
     app.add_exception_handler(ApiError, _told)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _unknown)

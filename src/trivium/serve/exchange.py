@@ -28,6 +28,7 @@ from trivium.policy.message import Message
 from trivium.serve.keys import Caller
 from trivium.trace import Sampling, Store
 from trivium.trace.schema import SEQ, insert_of
+from trivium.trace.store import of_account
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +151,7 @@ def session_of(connection: Connection, account: str, session: str, sealed: bool 
 
 def accounts_of(caller: Caller, column: Column) -> ColumnElement[bool]:
     """The rows that are a caller's: its user's, or where it names none the key's own and all its users'."""
-    name = caller.key.name
-    return column == caller.account if caller.user else or_(column == name, column.startswith(f"{name}/", autoescape=True))
+    return column == caller.account if caller.user else of_account(column, caller.key.name)
 
 
 def row_of(exchange: Exchange) -> Row:

@@ -7,6 +7,7 @@ of an answer as it leaves.
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import logging
 import time
@@ -17,6 +18,7 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from trivium.serve import pages
 from trivium.serve.errors import ApiError, body_of, headers_of
 from trivium.serve.keys import Key, Keyring
 from trivium.serve.limits import Gate
@@ -81,7 +83,10 @@ class Manners:
         """Whose request it is. ApiError (401) for nobody's."""
         headers = Headers(scope=scope)
         scheme, _, token = headers.get("authorization", "").partition(" ")
-        token = token if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+        if scheme.lower() == "basic" and _is_page(scope["path"]):
+            token = _password(token)
+        elif scheme.lower() != "bearer":
+            token = headers.get("x-api-key", "")
         if (key := self._keyring.find(token.strip())) is None:
             raise ApiError(401, "authentication_error", "this server asks for an API key, and there is none such")
         return key
@@ -140,6 +145,20 @@ class Manners:
             logger.info("request", extra={"line": line | ({"error": visit.error} if visit.error else {})})
 
 
+def _is_page(path: str) -> bool:
+    """Whether a browser asks, which sends a key as a password. It does so for the page alone: what a browser sends by itself
+    must not change anything."""
+    return path == pages.PATH or path.startswith(f"{pages.PATH}/")
+
+
+def _password(pair: str) -> str:
+    """That of `name:password` in base64; empty where it is none."""
+    try:
+        return base64.b64decode(pair, validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""
+
+
 class _Stalled(Exception):
     """A client reads nothing."""
 
@@ -155,6 +174,8 @@ async def _tell(error: ApiError, path: str, send: Send) -> None:
     body = json.dumps(body_of(error, path)).encode()
     headers: list[tuple[bytes, bytes]] = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     headers += [(name.lower().encode(), value.encode()) for name, value in headers_of(error).items()]
+    if error.status == 401 and _is_page(path):  # a browser asks for the key, as a password of anybody
+        headers.append((b"www-authenticate", b'Basic realm="Trivium: your key is the password", charset="UTF-8"'))
     await send({"type": "http.response.start", "status": error.status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 

@@ -16,6 +16,10 @@ from trivium.serve.manners import Lines
 from trivium.serve.options import Options
 from trivium.serve.service import Service
 
+SWITCH = 0.0005
+"""Seconds after which a thread that computes gives way to one that waits. Python's own are ten times as many: so long an engine
+would hold up each step of a commit."""
+
 
 def server_of(service: Service) -> uvicorn.Server:
     """The server of a service. Asked to end (SIGTERM, Ctrl-C) it takes no new connections, and lets requests under way finish
@@ -39,6 +43,7 @@ def listen(options: Options) -> socket.socket:
 def run(service: Service) -> None:
     """Serve until somebody ends it."""
     log_to_stderr()
+    sys.setswitchinterval(SWITCH)
     with listen(service.options) as sock:
         host, port = sock.getsockname()[:2]
         print(f"trivium serves {', '.join(service.models)} at http://{host}:{port}/v1", flush=True)

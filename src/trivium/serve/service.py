@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from fastapi import Request
+from starlette.types import ASGIApp
 
+from trivium.errors import TriviumError
 from trivium.harness import Harness
 from trivium.policy import Policy, Renderer
 from trivium.serve.agent import Agent
@@ -22,11 +24,15 @@ from trivium.serve.keys import Caller, Keyring
 from trivium.serve.limits import Gate
 from trivium.serve.metrics import Metrics
 from trivium.serve.options import Options
+from trivium.serve.pages import Pages
 from trivium.serve.recorder import Recorder
 from trivium.serve.redact import Rules
 from trivium.serve.sessions import Sessions
 from trivium.serve.speaking import Desk
 from trivium.trace import Sampling, Store
+
+CHECKPOINT = 0.5
+"""Seconds between checkpoints of the store."""
 
 logger = logging.getLogger("trivium.serve")
 
@@ -34,8 +40,15 @@ logger = logging.getLogger("trivium.serve")
 class Service:
     """What the routes stand on. `models` are who can be asked, by the names that requests give them."""
 
-    def __init__(self, models: Mapping[str, Policy], options: Options, harness: Harness | None = None) -> None:
-        """With a `harness` the first of `models` is an agent that lives in it."""
+    def __init__(
+        self,
+        models: Mapping[str, Policy],
+        options: Options,
+        harness: Harness | None = None,
+        page_of: Callable[[str], ASGIApp] | None = None,
+    ) -> None:
+        """With a `harness` the first of `models` is an agent that lives in it. `page_of` makes the page of an account's
+        episodes in the store, or of all for an empty one."""
         self.models, self.options, self.metrics = models, options, Metrics()
         self.keyring, self.gate = Keyring.load(options.keys), Gate(options.concurrent)
         self.store = Store(options.store)
@@ -47,6 +60,7 @@ class Service:
         sessions = Sessions(self.exchanges, 2 * options.idle)
         self.desk = Desk(sessions, self.recorder, self.metrics, options.seconds, options.reply)
         self.agent = self._agent(harness) if harness else None
+        self.pages = Pages(page_of) if page_of else None
 
     def _agent(self, harness: Harness) -> Agent:
         policy = next(iter(self.models.values()))
@@ -66,7 +80,7 @@ class Service:
     @asynccontextmanager
     async def running(self, _: Any = None) -> AsyncGenerator[None]:
         """The time in which it serves; at its end all that was said is in the store."""
-        works = [asyncio.create_task(self._tidy()), *map(asyncio.create_task, self._following())]
+        works = [*map(asyncio.create_task, (self._tidy(), self._checkpoint(), *self._following()))]
         try:
             yield
         finally:
@@ -82,6 +96,14 @@ class Service:
         """What takes over new weights, for each model that can."""
         engines = [getattr(policy, "engine", policy) for policy in self.models.values() if self.options.follow]
         return [follow(self.options.follow, engine, self.metrics) for engine in engines if hasattr(engine, "load")]
+
+    async def _checkpoint(self) -> None:
+        """A commit that also moves what was written ahead into the file takes ten times as long: so nobody waits for that."""
+        self.store.defer_checkpoints()
+        while True:
+            await asyncio.sleep(CHECKPOINT)
+            with suppress(TriviumError):  # a store that is away: those who write are told
+                await asyncio.to_thread(self.store.checkpoint)
 
     async def _tidy(self) -> None:
         """Do what is due, again and again; a store that is away is no end."""

@@ -11,7 +11,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, event, select
+from sqlalchemy import ColumnElement, Connection, Table, event, func, or_, select
 from sqlalchemy.exc import DatabaseError, DataError, InterfaceError, OperationalError
 
 from trivium.errors import CorruptError, InputError
@@ -32,14 +32,15 @@ class Store:
     Writing an episode whose id is already there changes nothing: a resumed run repeats its ids, and facts do not change.
     """
 
-    def __init__(self, url: str | Path, readonly: bool = False) -> None:
+    def __init__(self, url: str | Path, readonly: bool = False, account: str = "") -> None:
         """`url` is the path of an SQLite file, made if missing, or an SQLAlchemy URL of SQLite or PostgreSQL. An older store
         gets the columns that it lacks. With `readonly` nothing is made or changed, an older store is read as it is, and neither
-        the file nor its folder needs to be writable.
+        the file nor its folder needs to be writable. With an `account` its readers see the episodes of that account and of its
+        users (account/user) alone.
 
         InputError where it cannot be opened or a newer Trivium wrote it, CorruptError for a file that is none, or somebody
         else's database; a URL may name a database that has other tables too."""
-        self.url, self._readonly = str(url), readonly
+        self.url, self._readonly, self._account = str(url), readonly, account
         try:
             self._engine = schema.connect(self.url, readonly)
             self._insert = schema.insert_of(self._engine.dialect.name)
@@ -145,7 +146,8 @@ class Store:
         """None in an older store that is only read."""
         if FEEDBACK.name not in self._columns:
             return []
-        query = select(FEEDBACK.c.seq, *_FEEDBACK).where(which).order_by(FEEDBACK.c.seq).limit(limit)
+        query = select(FEEDBACK.c.seq, *_FEEDBACK).where(which, *self._about_seen(FEEDBACK))
+        query = query.order_by(FEEDBACK.c.seq).limit(limit)
         with self.reading() as connection:
             rows = connection.execute(query).mappings().all()
         return [(row["seq"], Feedback(**{each.name: row[each.name] for each in _FEEDBACK})) for row in rows]
@@ -163,17 +165,24 @@ class Store:
         query = select(EPISODES.c.seq).order_by(EPISODES.c.seq + 0 if prefix else EPISODES.c.seq).limit(limit)
         query = query.where(*_begins(prefix)) if prefix else query
         query = query.where(EPISODES.c.task == task) if task is not None else query
+        query = query.where(*self._seen())
         with self.reading() as connection:
             numbers = connection.execute(query).scalars().all()
         for at in range(0, len(numbers), _PART):  # nothing is held open while somebody works with an episode
             yield from (episode for _, episode in self._read(EPISODES.c.seq.in_(numbers[at : at + _PART]), _PART))
+
+    def count(self) -> int:
+        """How many episodes there are."""
+        with self.reading() as connection:
+            return connection.execute(select(func.count()).select_from(EPISODES).where(*self._seen())).scalar_one()
 
     def tail(self, after: int = 0, limit: int = 1000) -> list[tuple[int, Episode]]:
         """Up to `limit` episodes written after number `after`, each with its number: ask again with the last one."""
         return self._read(EPISODES.c.seq > after, limit)
 
     def _read(self, which: ColumnElement[bool], limit: int) -> list[tuple[int, Episode]]:
-        query = select(EPISODES.c.seq, EPISODES.c.id, EPISODES.c.data).where(which).order_by(EPISODES.c.seq).limit(limit)
+        query = select(EPISODES.c.seq, EPISODES.c.id, EPISODES.c.data).where(which, *self._seen())
+        query = query.order_by(EPISODES.c.seq).limit(limit)
         with self.reading() as connection:
             return [(seq, self._decoded(id, data)) for seq, id, data in connection.execute(query)]
 
@@ -185,13 +194,15 @@ class Store:
 
     def tail_scores(self, after: int = 0, limit: int = 1000) -> list[tuple[int, Score]]:
         """Up to `limit` scores written after number `after`, each with its number: ask again with the last one."""
-        query = select(*self._score_columns(), SCORES.c.seq).where(SCORES.c.seq > after).order_by(SCORES.c.seq).limit(limit)
+        query = select(*self._score_columns(), SCORES.c.seq).where(SCORES.c.seq > after, *self._about_seen(SCORES))
+        query = query.order_by(SCORES.c.seq).limit(limit)
         with self.reading() as connection:
             return [(row["seq"], _score(row)) for row in connection.execute(query).mappings()]
 
     def scores(self, episode: str) -> list[Score]:
         """Every opinion about one episode, oldest first."""
-        query = select(*self._score_columns()).where(SCORES.c.episode == episode).order_by(SCORES.c.seq)
+        query = select(*self._score_columns()).where(SCORES.c.episode == episode, *self._about_seen(SCORES))
+        query = query.order_by(SCORES.c.seq)
         with self.reading() as connection:
             return [_score(row) for row in connection.execute(query).mappings()]
 
@@ -212,6 +223,14 @@ class Store:
             if (score.scorer, score.version) == (scores[0].scorer, scores[0].version):
                 own[score.name] = score.value
         return own
+
+    def _seen(self) -> list[ColumnElement[bool]]:
+        """Which episodes are read."""
+        return [of_account(EPISODES.c.account, self._account)] if self._account else []
+
+    def _about_seen(self, table: Table) -> list[ColumnElement[bool]]:
+        """Which rows are read of a table about episodes."""
+        return [table.c.episode.in_(select(EPISODES.c.id).where(*self._seen()))] if self._account else []
 
     def reading(self) -> AbstractContextManager[Connection]:
         """A connection to read with, for tables of others beside this store's. Raises as `writing`."""
@@ -241,8 +260,26 @@ class Store:
         except DatabaseError as error:
             raise CorruptError(f"{self.url} cannot be {verb}: {error.orig}") from error
 
+    def defer_checkpoints(self) -> None:
+        """From here on no write of this store waits until SQLite has moved what was written ahead into the file: who asks for
+        this calls `checkpoint` every second or so. Of PostgreSQL nothing changes."""
+        if self._engine.dialect.name == "sqlite":
+            self._engine.dispose()
+            event.listen(self._engine, "connect", schema.defer_checkpoints)
+
+    def checkpoint(self) -> None:
+        """Move what was written ahead into the file, beside those who read and write meanwhile."""
+        if self._engine.dialect.name == "sqlite":
+            with self.reading() as connection:
+                connection.exec_driver_sql("PRAGMA wal_checkpoint(PASSIVE)")
+
     def close(self) -> None:
         self._engine.dispose()
+
+
+def of_account(column: ColumnElement[str], account: str) -> ColumnElement[bool]:
+    """The rows of an account, and of its users (account/user)."""
+    return or_(column == account, column.startswith(f"{account}/", autoescape=True))
 
 
 def _begins(prefix: str) -> list[ColumnElement[bool]]:

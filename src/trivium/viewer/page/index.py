@@ -53,6 +53,9 @@ class Index:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._clear()
+
+    def _clear(self) -> None:
         self._entries: dict[str, Entry] = {}
         self._scores: dict[str, dict[str, Fact]] = {}
         self._names: set[str] = set()
@@ -62,8 +65,11 @@ class Index:
         return len(self._entries)
 
     def refresh(self, seconds: float) -> bool:
-        """Read on for about so many seconds; whether all that is there has been read. Raises as `Store.tail`."""
+        """Read on for about so many seconds; whether all that is there has been read. It begins anew where episodes were
+        deleted, so that nothing of them stays. Raises as `Store.tail`."""
         deadline = time.monotonic() + seconds
+        if self._store.count() < len(self._entries):
+            self._clear()
         while self._read_episodes() | self._read_scores():
             if time.monotonic() > deadline:
                 return False
