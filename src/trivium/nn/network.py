@@ -23,6 +23,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from trivium import files
 from trivium.errors import CorruptError, InputError, Unsupported
 from trivium.nn.divergence import divergence
+from trivium.nn.heap import one_arena
 from trivium.nn.linear import Linear, linear
 from trivium.nn.logprobs import logprobs
 from trivium.nn.lora import merged
@@ -141,6 +142,7 @@ class Network(torch.nn.Module):
         return network
 
     def _adopt(self, model: PreTrainedModel, folder: Path | None = None) -> None:
+        one_arena()
         self.model = model
         self.folder = folder
         self.loads = 0  # how often its weights were replaced, for an engine to compare
