@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -31,6 +32,7 @@ from trivium.viewer.table import POLICIES
 from trivium.weights import publish
 
 EVERY = 10  # steps between checkpoints, and between looks at held-out tasks
+PATIENCE = 120.0  # seconds after which a checkpoint is due before that: steps of a large model take minutes
 
 
 def train(recipe: Recipe, watch: Callable[[], Any] = Silent) -> Run:
@@ -78,6 +80,7 @@ class _Line:
         rank.barrier()
         self.store = Store(self.run.folder / "episodes.db")
         self.checkpoints = Checkpoints(self.run.folder / "checkpoints")
+        self._saved = time.monotonic()
         self.engine = self._engine(self.parts.model)
         self.probe = self.parts.renderer.opening([{"role": "user", "content": self.parts.train_tasks[0].prompt}])
 
@@ -228,9 +231,12 @@ class _Line:
         return stage, step
 
     def _save(self, learner: Learner, stage: str, step: int, last: bool) -> None:
-        if self.rank.first and (last or step % EVERY == 0):
+        """A checkpoint where one is due. That others wait for it is decided by the step alone, which all ranks know."""
+        regular = last or step % EVERY == 0
+        if self.rank.first and (regular or time.monotonic() - self._saved > PATIENCE):
             self.checkpoints.save(learner, {"stage": stage, "step": step})
-        if last or step % EVERY == 0:
+            self._saved = time.monotonic()
+        if regular:
             self.rank.barrier()
 
     def _tell(self, event: Event, **numbers: float) -> None:
