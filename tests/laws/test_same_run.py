@@ -68,10 +68,12 @@ def test_one_seed_gives_one_run_and_a_kill_does_not_change_it(tmp_path, undistur
     assert finished(out) == undisturbed
 
 
+@pytest.mark.slow
 def test_another_seed_gives_another_run(tmp_path, undisturbed):
     assert finished(tmp_path / "run", "--seed", "1")["weights"] != undisturbed["weights"]
 
 
+@pytest.mark.slow
 def test_nor_does_a_kill_change_one_that_trains_adapters(tmp_path):
     pytest.importorskip("peft", reason="LoRA needs peft: pip install peft")
     less = "--lora 4 --warmup 16 --steps 2 --eval-tasks 1 --workers 1".split()

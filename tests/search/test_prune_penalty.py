@@ -114,6 +114,7 @@ def test_what_is_named_is_dropped_and_never_all():
             prune_chunks.function(scene, named)
 
 
+@pytest.mark.slow
 def test_both_arms_are_trained_by_the_command_line_and_compared(corpus, tmp_path):
     tiny = ["--corpus", corpus, *"--steps 1 --groups 1 --size 2 --eval-tasks 2 --workers 1".split()]
     arms = [["--warmup", "16", "--sft-steps", "2"], ["--pruning", "0", "--model", "one/model-sft", "--sft-steps", "0"]]
