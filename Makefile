@@ -17,7 +17,7 @@ demo: $(VENV)/ready
 test: $(VENV)/ready
 	$(RUN)/ruff check src tests benchmarks examples bases
 	$(RUN)/ty check src/trivium --python $(VENV)
-	$(RUN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow"
+	$(RUN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 slow: $(VENV)/ready
 	$(RUN)/python -m pytest -m slow -s

@@ -340,6 +340,7 @@ def test_documents_that_cannot_be_read(capsys, trained, tmp_path, docs):
     refused(capsys, "--corpus is empty", "ask", trained, QUESTION, "--corpus", "")
 
 
+@pytest.mark.slow
 def test_a_finished_run_stands_alone(tmp_path, docs, monkeypatch, capsys):
     """Its model came by a relative path, held a folder of its own, and is gone: all that is asked of the run, it has."""
     model = shutil.copytree(NANO, tmp_path / "mine")

@@ -112,6 +112,7 @@ def test_a_run_whose_file_is_gone_is_read_by_its_copy(trained, tmp_path):
     assert done.returncode == 0 and "2 questions" in done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_killed_and_gone_on_with_it_ends_where_it_would_have(trained, home):
     """kill -9 in the middle of RL; the same command ends with the same weights, bit for bit (laws 9 and 11)."""
     words = ["train", "my_agent.py", "--out", "runs/killed", *TINY]
