@@ -77,8 +77,8 @@ def serve() -> Iterator[Callable[..., Server]]:
 
 
 LONG = (
-    "test_same_run.py", "test_cli.py", "test_own_agent.py", "test_nano.py", "test_compare.py", "test_examples.py", "test_real.py",
-    "test_words.py", "test_reading.py", "test_harvest.py", "test_unscored.py", "test_swarm.py", "test_fleet.py",
+    "test_same_run.py", "test_cli.py", "test_own_agent.py", "test_nano.py", "test_compare.py", "test_examples.py",
+    "test_real.py", "test_words.py", "test_reading.py", "test_harvest.py", "test_unscored.py", "test_swarm.py", "test_fleet.py",
     "test_data_parallel.py", "test_shard.py", "test_s3.py", "test_page.py",
 )  # fmt: skip
 """Files that take longest: begun first, so that no worker ends a test run alone with one of them. (xdist would begin
