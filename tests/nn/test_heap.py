@@ -35,13 +35,39 @@ print(own_arena())
 """
 
 
+def _output(probe: str, **words: str) -> str:
+    code = probe.format(path=str(Path(nn.__file__).with_name("heap.py")), **words)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True).stdout.strip()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="arenas are glibc's, and where a block lies is read from /proc")
 @pytest.mark.parametrize("first, own", [("", "True"), ("heap['one_arena']()", "False")])
 def test_threads_share_one_arena_once_they_are_told_to(first, own):
-    run = subprocess.run(
-        [sys.executable, "-c", PROBE.format(first=first, path=str(Path(nn.__file__).with_name("heap.py")))],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert run.stdout.strip() == own, run.stderr
+    assert _output(PROBE, first=first) == own
+
+
+HOLES = """
+import ctypes, runpy
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+blocks = [libc.malloc(100_000) for _ in range(2000)]
+for block in blocks:
+    ctypes.memset(block, 1, 100_000)
+for block in blocks[:-1]:
+    libc.free(ctypes.c_void_p(block))
+
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+
+
+before = resident()
+runpy.run_path({path!r})["give_back"]()
+print(before - resident())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what is resident is read from /proc")
+def test_what_was_freed_below_a_block_in_use_goes_back():
+    assert int(_output(HOLES)) > 150_000_000

@@ -17,7 +17,7 @@ from trivium.harness import refuse_gaps
 from trivium.loops import Event, Pace, Run, rl, rollouts, sft, timed
 from trivium.loops.run import read_json, write_json
 from trivium.loops.track import TensorBoard
-from trivium.nn import Network
+from trivium.nn import Network, give_back
 from trivium.policy import Policy
 from trivium.recipe.base import GLANCE, Recipe
 from trivium.recipe.find import remember
@@ -165,6 +165,7 @@ class _Line:
         self.store.write(episodes, opinions(episodes, scores, self.judge))
         if self.rank.first:
             write_json(path, asdict(result))
+        give_back()
         self.rank.barrier()
 
     async def _attempt(self, tasks: Sequence[Task], policy: Policy, sampling: Sampling, prefix: str, shown: bool = False):
@@ -236,6 +237,7 @@ class _Line:
         if self.rank.first and (regular or time.monotonic() - self._saved > PATIENCE):
             self.checkpoints.save(learner, {"stage": stage, "step": step})
             self._saved = time.monotonic()
+            give_back()
         if regular:
             self.rank.barrier()
 
