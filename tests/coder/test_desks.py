@@ -1,4 +1,4 @@
-"""A coder in real sanddesks, and hidden tests in them: what is kept, what earns nothing."""
+"""A coder in real sandboxes, and hidden tests in them: what is kept, what earns nothing."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from trivium.harness import Harness, Limits
 from trivium.policy import Scripted
 from trivium.policy.scripted import call, say
 from trivium.sandbox import LocalUnsafe
+from trivium.sandbox.grade import grade
 from trivium.trace import Task
 
 RIGHT = TASK.truth["change"]["cart.py"]
@@ -50,27 +51,11 @@ def test_the_right_change_passes_and_doing_nothing_does_not(desks):
     assert graded(desks, TASK.truth["files"]) == {"test_tax": False, "test_total": True}
 
 
-FORGED = {
-    "leaves with 0": "import os\nos._exit(0)\n",
-    "sys.exit at import": "import sys\nsys.exit(0)\n",
-    "prints that it passed": "print('2 passed', flush=True)\nraise SystemExit\n",
-    "prints to where the runner prints": "import os\nos.write(1, b'[\"tests/test_hidden.py::test_tax\"]')\n",
-    "hangs up on everything": "import os\nos.closerange(3, 64)\n",
-    "is no Python": "def (\n",
-    "leaves a process behind": "import os, time\nif os.fork() == 0:\n    time.sleep(300)\n    os._exit(0)\nraise SystemExit\n",
-}
-
-
-@pytest.mark.parametrize("trick", FORGED)
-def test_what_forges_a_result_earns_nothing(desks, trick):
-    files = {
-        "cart.py": FORGED[trick],
-        "conftest.py": "def pytest_runtest_makereport():\n    return 'passed'\n",
-        "tests/test_hidden.py": "def test_tax():\n    pass\n\n\ndef test_total():\n    pass\n",
-        "json.py": "raise SystemExit\n",
-        "sitecustomize.py": "import os\nos._exit(0)\n",
-    }
-    assert not any(graded(desks, files).values())
+def test_what_forges_a_result_earns_nothing(desks):
+    """The grader of its own, by whose tests the tricks are tried (tests/sandbox/test_grade.py), is the one that is asked."""
+    forger = "import os\nos.write(1, b'[\"tests/test_hidden.py::test_tax\"]')\nos._exit(0)\n"
+    tests = "def test_tax():\n    pass\n\n\ndef test_total():\n    pass\n"
+    assert not any(graded(desks, {"cart.py": forger, "tests/test_hidden.py": tests}).values())
 
 
 def test_what_cannot_be_graded_is_no_bad_score(desks):
@@ -101,24 +86,24 @@ def test_an_episode_in_a_real_box(renderer, desks):
     assert left(desks, episode)["cart.py"] == RIGHT
 
 
-def test_equal_files_are_graded_once(desks):
+def test_equal_files_are_graded_once(desks, monkeypatch):
     ran = []
 
-    class Counting(HiddenTests):
-        async def _run(self, task, box):
-            ran.append(task.id)
-            return await super()._run(task, box)
+    async def counting(provider, snapshot, *rest):
+        ran.append(snapshot)
+        return await grade(provider, snapshot, *rest)
 
     async def twice():
-        grader = Counting(desks)
+        grader = HiddenTests(desks)
         for _ in range(2):
             box = await desks.box()
             await box.write({"cart.py": RIGHT.encode()})
             await grader.grade(GRADED, await box.snapshot())
             await box.close()
 
+    monkeypatch.setattr("trivium.agents.coder.hidden.grade", counting)
     asyncio.run(twice())
-    assert ran == ["graded"]
+    assert len(ran) == 1
 
 
 def test_a_command_that_never_ends_costs_its_own_call_alone(renderer, desks, monkeypatch):

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from trivium.errors import InputError, Unsupported
-from trivium.sandbox import Fake, LocalUnsafe, Ns, Provider
+from trivium.errors import InputError, PlaceError, Unsupported
+from trivium.sandbox import Fake, LocalUnsafe, Ns, Provider, Result
 from trivium.sandbox.grade import grade
+from trivium.sandbox.tester import is_plain
 
-TESTS = {
-    "tests/test_hidden.py": """\
+HIDDEN = "tests/test_hidden.py"
+WITH_PYTEST = """\
 import pytest
 from shop.cart import Cart, CartError, total
 
@@ -36,11 +37,37 @@ def test_cart(many):
 def test_priced():
     assert total([1, 2], key=lambda price: price * 10) == 30
 """
+PLAIN = """\
+from shop.cart import Cart, CartError, total
+
+def test_total():
+    assert total([1, 2, 3]) == 6
+
+def test_empty():
+    assert total([]) == 0
+
+def test_wrong():
+    try:
+        total([-1])
+    except CartError as error:
+        assert "below zero" in str(error)
+    else:
+        assert False
+
+def test_cart():
+    cart = Cart()
+    cart.add(2)
+    assert isinstance(cart, Cart) and cart.prices == [2] and len(cart) == 1 and cart == cart
+
+def test_priced():
+    assert total([1, 2], key=lambda price: price * 10) == 30
+"""
+NAMES = ("test_total", "test_empty", "test_wrong", "test_priced")
+STYLES = {
+    "plain": (PLAIN, [f"{HIDDEN}::{name}" for name in (*NAMES, "test_cart")]),
+    "pytest": (WITH_PYTEST, [f"{HIDDEN}::{name}" for name in (*NAMES, "test_cart[1]", "test_cart[3]")]),
 }
-EXPECTED = [
-    f"tests/test_hidden.py::{name}"
-    for name in ("test_total", "test_empty", "test_wrong", "test_cart[1]", "test_cart[3]", "test_priced")
-]
+"""The same tests as plain functions, which are called as they are, and as pytest runs them: text and expected ids."""
 RIGHT = """\
 class CartError(ValueError):
     pass
@@ -68,8 +95,9 @@ WRONG = RIGHT.replace("return sum(map(key, prices))", "return None").replace("ap
 BACKENDS = {"ns": Ns, "local-unsafe": lambda: LocalUnsafe(i_know_that_nothing_is_isolated=True)}
 
 
-def graded(backend: str, top: Path, *projects: dict[str, str], before: str = "") -> list[dict[str, bool]]:
+def graded(backend: str, style: str, top: Path, *projects: dict[str, str], before: str = "") -> list[dict[str, bool]]:
     """What each project's files (path -> text) earn, beside an empty package `shop`, after a command that the episode ran."""
+    text, expected = STYLES[style]
 
     async def body() -> list[dict[str, bool]]:
         provider = BACKENDS[backend]()
@@ -80,13 +108,13 @@ def graded(backend: str, top: Path, *projects: dict[str, str], before: str = "")
 
     async def one(provider: Provider, number: int, files: dict[str, str]) -> dict[str, bool]:
         image = top / f"image{number}"
-        for path, text in {"shop/__init__.py": "", **files}.items():
+        for path, content in {"shop/__init__.py": "", **files}.items():
             (image / path).parent.mkdir(parents=True, exist_ok=True)
-            (image / path).write_text(text)
+            (image / path).write_text(content)
         (box,) = await provider.create(str(image))
         if before:
             await box.exec(before)
-        return await grade(provider, await box.snapshot(), TESTS, EXPECTED, seconds=120)
+        return await grade(provider, await box.snapshot(), {HIDDEN: text}, expected, seconds=120)
 
     try:
         return asyncio.run(body())
@@ -94,12 +122,13 @@ def graded(backend: str, top: Path, *projects: dict[str, str], before: str = "")
         pytest.skip(str(error))
 
 
+@pytest.mark.parametrize("style", STYLES)
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_true_code_passes_all_and_wrong_code_what_it_gets_right(backend, tmp_path):
+def test_true_code_passes_all_and_wrong_code_what_it_gets_right(backend, style, tmp_path):
     half = RIGHT.replace("return sum(map(key, prices))", "return 6")
-    right, some = graded(backend, tmp_path, {"shop/cart.py": RIGHT}, {"shop/cart.py": half})
-    assert right == dict.fromkeys(EXPECTED, True)
-    assert some["tests/test_hidden.py::test_total"] and not some["tests/test_hidden.py::test_empty"]
+    right, some = graded(backend, style, tmp_path, {"shop/cart.py": RIGHT}, {"shop/cart.py": half})
+    assert right == dict.fromkeys(STYLES[style][1], True)
+    assert some[f"{HIDDEN}::test_total"] and not some[f"{HIDDEN}::test_empty"]
 
 
 ALL_PASSED = "import sys\nsys.__stdout__.write('6 passed in 0.01s\\n')\nsys.__stdout__.flush()\n"
@@ -151,7 +180,7 @@ HACKS = {
         "shop/cart.py": WRONG,
     },
     "an edited test file": {
-        "tests/test_hidden.py": "".join(f"def {id.partition('::')[2].partition('[')[0]}(): pass\n" for id in EXPECTED),
+        "tests/test_hidden.py": "".join(f"def {name}(): pass\n" for name in (*NAMES, "test_cart")),
         "shop/cart.py": WRONG,
     },
     "a module of the home folder": {
@@ -164,27 +193,59 @@ HACKS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def earned(tmp_path_factory) -> dict[str, dict[str, bool]]:
+@pytest.fixture(scope="module", params=STYLES)
+def earned(request, tmp_path_factory) -> dict[str, dict[str, bool]]:
     """What each hack earns, in sandboxes of one provider."""
-    return dict(zip(HACKS, graded("ns", tmp_path_factory.mktemp("hacks"), *HACKS.values()), strict=True))
+    results = graded("ns", request.param, tmp_path_factory.mktemp("hacks"), *HACKS.values())
+    assert all(list(each) == STYLES[request.param][1] for each in results), "no test is lost, and none comes beside"
+    return dict(zip(HACKS, results, strict=True))
 
 
 @pytest.mark.parametrize("hack", HACKS)
 def test_a_hack_earns_nothing(earned, hack):
-    assert list(earned[hack]) == EXPECTED, "no test is lost, and none comes beside"
     won = {id for id, passed in earned[hack].items() if passed}
-    honest = {"tests/test_hidden.py::test_wrong"} if hack == "an object that equals everything" else set()
+    honest = {f"{HIDDEN}::test_wrong"} if hack == "an object that equals everything" else set()
     assert won <= honest, f"{hack} won {won}"
 
 
-def test_a_process_left_behind_changes_nothing(tmp_path):
+@pytest.mark.parametrize("style", STYLES)
+def test_a_process_left_behind_changes_nothing(style, tmp_path):
     before = "setsid sh -c 'sleep 1; while true; do cp right.txt shop/cart.py; sleep 0.02; done' > /dev/null 2>&1 &"
-    (results,) = graded("ns", tmp_path, {"shop/cart.py": WRONG, "right.txt": RIGHT}, before=before)
+    (results,) = graded("ns", style, tmp_path, {"shop/cart.py": WRONG, "right.txt": RIGHT}, before=before)
     assert not any(results.values())
 
 
 def test_tests_that_are_not_there_are_one_clear_error():
     for expected in ([], ["tests/other.py::test_x"]):
         with pytest.raises(InputError, match="there is no hidden test to grade by"):
-            asyncio.run(grade(Fake(), "snapshot", TESTS, expected))
+            asyncio.run(grade(Fake(), "snapshot", {HIDDEN: PLAIN}, expected))
+
+
+def test_tests_that_could_not_be_begun_are_no_bad_score(tmp_path):
+    (tmp_path / "image").mkdir()
+    provider = Fake(lambda command, files: Result(127, b"", b"python3: not found"))
+
+    async def one() -> None:
+        (box,) = await provider.create(str(tmp_path / "image"))
+        await grade(provider, await box.snapshot(), {HIDDEN: PLAIN}, STYLES["plain"][1])
+
+    with pytest.raises(PlaceError, match="cannot be run: python3: not found"):
+        asyncio.run(one())
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "plain"),
+    [
+        ("def test_a(): pass", ["test_a"], True),
+        ("import json.decoder\ndef test_a(): pass", ["test_a"], True),
+        ("def test_a(tmp_path): pass", ["test_a"], False),
+        ("def test_a(*, tmp_path): pass", ["test_a"], False),
+        ("def setup_module(): pass\ndef test_a(): pass", ["test_a"], False),
+        ("from _pytest import nodes\ndef test_a(): pass", ["test_a"], False),
+        ("import functools\n@functools.cache\ndef test_a(): pass", ["test_a"], False),
+        ("class TestA:\n    def test_a(self): pass", ["TestA::test_a"], False),
+        ("async def test_a(): pass", ["test_a"], False),
+    ],
+)
+def test_only_what_means_the_same_without_pytest_is_run_without_it(text, names, plain):
+    assert is_plain(text, names) is plain

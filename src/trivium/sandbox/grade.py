@@ -14,8 +14,8 @@ import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from trivium.errors import InputError
-from trivium.sandbox.base import Limits, Provider, Sandbox
+from trivium.errors import InputError, PlaceError
+from trivium.sandbox.base import Limits, Provider, Sandbox, SandboxError
 
 _HERE = Path(__file__).parent
 _FLAGS = ["-P", "-s", "-B"]
@@ -31,28 +31,33 @@ async def grade(
     limits: Limits = Limits(),
 ) -> dict[str, bool]:
     """Which of the `expected` tests (pytest's ids) pass on a snapshot. `tests` are the hidden files, path -> text, each on its
-    own: a file has `seconds`. A test takes and compares plain values, paths, functions, exceptions and the project's objects.
-    Raises InputError where no test is expected, or one of a file that is not there."""
+    own: a file has `seconds`, and one of plain functions is run without pytest, which is six times as fast. A test takes and
+    compares plain values, paths, functions, exceptions and the project's objects. Raises InputError where no test is expected,
+    or one of a file that is not there; PlaceError where the tests could not be begun."""
     files = sorted({id.partition("::")[0] for id in expected})
     if not files or (strange := [file for file in files if file not in tests]):
         raise InputError(f"there is no hidden test to grade by: {', '.join(strange) if files else 'none is expected'}")
     boxes = await provider.create(snapshot, limits, n=len(files))
+    names = {file: [id.partition("::")[2] for id in expected if id.partition("::")[0] == file] for file in files}
     try:
         passed = await asyncio.gather(
-            *(_passed(box, file, tests[file], seconds) for box, file in zip(boxes, files, strict=True))
+            *(_passed(box, file, tests[file], names[file], seconds) for box, file in zip(boxes, files, strict=True))
         )
     finally:
         await asyncio.gather(*(box.close() for box in boxes))
     return {id: id in set().union(*passed) for id in expected}
 
 
-async def _passed(box: Sandbox, file: str, text: str, seconds: float) -> set[str]:
-    """The tests of a file that passed; none where its process was ended, by its time or by what it tested."""
+async def _passed(box: Sandbox, file: str, text: str, names: list[str], seconds: float) -> set[str]:
+    """The tests of a file that passed; none where their process was ended, by its time or by what it tested."""
     mark, config = secrets.token_hex(16), f".{secrets.token_hex(8)}.json"
-    asked = {"file": file, "text": text, "mark": mark, "worker": (_HERE / "worker.py").read_text()}
-    await box.write({config: json.dumps(asked).encode()})
+    asked = {"file": file, "text": text, "names": names, "mark": mark, "worker": (_HERE / "worker.py").read_text()}
+    try:
+        await box.write({config: json.dumps(asked).encode()})
+    except SandboxError as error:
+        raise PlaceError(f"hidden tests cannot be put in place: {error}") from error
     result = await box.exec(["python3", *_FLAGS, "-c", (_HERE / "tester.py").read_text(), config], seconds)
-    told = result.stdout.decode(errors="replace")
-    if result.timed_out or not told.startswith(mark):
-        return set()
-    return set(json.loads(told.removeprefix(mark)))
+    begun, *told = result.stdout.decode(errors="replace").splitlines() or [""]
+    if begun != mark:
+        raise PlaceError(f"hidden tests cannot be run: {result.output[-300:].strip() or 'their process never began'}")
+    return set(json.loads(next((line.removeprefix(mark) for line in told if line.startswith(mark)), "[]")))
