@@ -6,6 +6,7 @@ import asyncio
 
 from tests.coder.house import TASK, FakeDesks, attempt, harness, left, shown
 from trivium.agents.coder.hints import advice, hint
+from trivium.agents.coder.reward import summaries
 from trivium.agents.coder.summary import REQUEST, compaction
 from trivium.agents.coder.teacher import Faults, Teacher
 from trivium.agents.coder.todo import kept
@@ -32,6 +33,9 @@ def test_open_to_dos_and_touched_files_stand_behind_a_summary(renderer):
         "Your summary so far:\nDone: tax.\nOpen to-dos: 2 tell\nFiles touched: cart.py\nSummaries so far: 1<|im_end|>" in begun
     )
     assert renderer.decode(episode.agent.segments[0].tokens).count(REQUEST) == 1
+    said = episode.agent.segments[0].sampled()[-1]
+    assert renderer.decode(episode.agent.segments[0].tokens[said.start : said.stop]).startswith("Thinking.\nSummary:")
+    assert summaries(episode) == [said.stop - said.start], "scratch and summary, as they were sampled"
 
 
 def test_books_of_nothing_are_empty(renderer):

@@ -66,6 +66,10 @@ class Harness:
         tools = self.tools.values()
         return Harness(tools, self.window, prompt, self.limits, self._shows_specs, self.ending, self.place)
 
+    def with_window(self, window: Window) -> Harness:
+        """The same harness with another window."""
+        return Harness(self.tools.values(), window, self.prompt, self.limits, self._shows_specs, self.ending, self.place)
+
     @property
     def digest(self) -> str:
         """What tells how episodes live here from any other way, as far as it can be written down: prompt, tools' names and

@@ -109,7 +109,7 @@ class Measured:
 
     def policy(self, speaker: Speaker) -> Policy:
         if speaker.stage != "expert":
-            return fitting_engine(self.weights(speaker.stage), self.parts.renderer, self.parts.window.budget)
+            return fitting_engine(self.weights(speaker.stage), self.parts.renderer, self.harness(speaker).window.budget)
         assert self.expert is not None  # else it is no speaker
         return self.expert
 

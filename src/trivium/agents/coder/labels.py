@@ -15,7 +15,7 @@ def _change(task: Task) -> str:
 LABELS = Labels(answer=_change, maxima={"reward": 1.5})
 
 PANELS = Panels(
-    table=("solved", "passed", "broken_calls", "unfinished", "summaries", "turns", "edits"),
+    table=("solved", "passed", "broken_calls", "unfinished", "summaries", "summary_tokens", "turns", "edits"),
     held_out=("reward", "solved", "passed"),
     behaviour=("broken_calls", "turns", "edits", "unfinished"),
     arms=(("reward", "solved", "passed", "broken_calls"), ("turns", "summaries", "effort_price", "entropy")),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
+from trivium.agents.coder.comparison import CoderComparison
 from trivium.agents.coder.desk import Backend, Desks, open_provider
 from trivium.agents.coder.hidden import HiddenTests
 from trivium.agents.coder.hints import hint
@@ -128,6 +129,9 @@ class Coder(Recipe):
     @cached_property
     def _grader(self) -> HiddenTests:
         return HiddenTests(self.desks)
+
+    def comparison(self) -> CoderComparison:
+        return CoderComparison(self)
 
     def loss(self) -> Algorithm:
         row = CISPO(high=1.0, eps=EPSILON) if self.algorithm == "cispo" else super().loss()

@@ -57,7 +57,8 @@ class CoderReward:
             "solved": solved,
             **terms,
             "effort_price": price,
-            "summaries": float(summaries(episode)),
+            "summaries": float(len(summaries(episode))),
+            "summary_tokens": float(sum(summaries(episode))),
             "turns": spent.turns,
             "edits": float(sum(call.name == "edit_file" and not call.error for call in episode.agent.calls)),
         }
@@ -69,6 +70,9 @@ def unfinished(episode: Episode) -> float:
     return float(stop is None or stop.reason != "finished")
 
 
-def summaries(episode: Episode) -> int:
-    """How often the agent went on from a summary of its own."""
-    return sum(isinstance(op, Summarize) and op.before.thread == episode.agent.id for op in episode.ops)
+def summaries(episode: Episode) -> list[int]:
+    """Sampled tokens of each summary that the agent went on from, scratch included."""
+    agent = episode.agent
+    cuts = [op.before for op in episode.ops if isinstance(op, Summarize) and op.before.thread == agent.id]
+    replies = [agent.segments[cut.segment].sampled()[-1] for cut in cuts]
+    return [reply.stop - reply.start for reply in replies]

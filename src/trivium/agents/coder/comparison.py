@@ -1,0 +1,72 @@
+"""What comparing coder runs says beside what it says of any agent's: what going on from a full window costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from trivium.eval import Pool, mean_interval, ratio_interval
+from trivium.harness import Harness
+from trivium.recipe.base import Suite
+from trivium.recipe.compare import Numbers, Side
+from trivium.recipe.comparison import EXPERT, STAGES, Comparison, Speaker
+from trivium.recipe.report import Table, mean, title
+
+if TYPE_CHECKING:
+    from trivium.agents.coder.recipe import Coder
+
+WHOLE = (Speaker("rl_whole", "rl", False, "whole"), Speaker("rl_greedy_whole", "rl", True, "whole"))
+"""The trained policy where nothing is ever summarized or cut."""
+
+LONG = 4
+"""The grade of tasks that take two or three windows."""
+
+ROOM = 2.5
+"""Windows in which such a task has room as a whole; the base in the package can hold no more."""
+
+
+@dataclass(frozen=True)
+class CoderComparison(Comparison):
+    """The comparison of coder runs."""
+
+    recipe: Coder
+
+    def speakers(self, suite: Suite) -> list[Speaker]:
+        return [*STAGES, *(WHOLE if max(self.recipe.grades) == LONG else ()), EXPERT]
+
+    def variant(self, name: str, harness: Harness) -> Harness:
+        window = harness.window
+        return harness.with_window(replace(window, budget=int(window.budget * ROOM), summarize=None))
+
+    def sections(self, side: Side) -> Numbers:
+        pairs = [(name, f"{name}_whole") for name in ("rl", "rl_greedy")]
+        return {"compaction": {a: compaction(side.pools[a], side.pools[b]) for a, b in pairs if b in side.pools}}
+
+    def tables(self, numbers: Numbers) -> Iterator[Table]:
+        if measured := numbers["compaction"]:
+            names, measures = list(measured), list(next(iter(measured.values())))
+            rows = [(each, *(mean(measured[name][each]) for name in names)) for each in measures]
+            note = (
+                f"caused: tasks that fail and are solved in a window {ROOM} times as large, in which nothing is summarized or "
+                "cut; spared: the other way round; tokens: sampled for a summary, with its scratch."
+            )
+            yield Table(title(numbers, "going on from a full window"), note, ("measure", *names), rows)
+
+
+def compaction(own: Pool, whole: Pool) -> dict[str, list[float]]:
+    """What going on from a full window did to a policy, beside the same policy with room for the whole task.
+
+    caused, spared   share of tasks that fail here and are solved there, and the other way round
+    summaries        summaries an episode
+    tokens           sampled tokens a summary; NaN where there was none
+    """
+    here, there = own.values("solved"), whole.values("solved")
+    summaries, tokens = own.values("summaries"), own.values("summary_tokens")
+    numbers = {
+        "caused": mean_interval([max(0.0, b - a) for a, b in zip(here, there, strict=True)]),
+        "spared": mean_interval([max(0.0, a - b) for a, b in zip(here, there, strict=True)]),
+        "summaries": mean_interval(summaries),
+        "tokens": ratio_interval(tokens, summaries),
+    }
+    return {name: list(interval) for name, interval in numbers.items()}

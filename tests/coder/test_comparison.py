@@ -1,0 +1,37 @@
+"""What comparing coder runs says of going on from a full window."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from trivium.agents.coder.comparison import CoderComparison, compaction
+from trivium.agents.coder.recipe import Coder
+from trivium.eval import Pool, Result
+from trivium.recipe.base import Suite
+
+
+def pool(solved: list[float], **scores: list[float]) -> Pool:
+    return Pool((Result("rl", [f"task{n}" for n in range(len(solved))], {"solved": solved, **scores}),))
+
+
+def test_failures_that_compaction_causes_are_counted_task_by_task():
+    own = pool([0, 0, 1, 1], summaries=[2, 1, 0, 1], summary_tokens=[60, 40, 0, 20])
+    numbers = compaction(own, pool([1, 0, 0, 1]))
+    assert {name: each[0] for name, each in numbers.items()} == {"caused": 0.25, "spared": 0.25, "summaries": 1, "tokens": 30}
+
+
+def test_without_a_summary_there_is_no_length_of_one():
+    assert math.isnan(compaction(pool([1], summaries=[0], summary_tokens=[0]), pool([1]))["tokens"][0])
+
+
+@pytest.mark.parametrize("way", ["own", "prompted", "cut"])
+def test_long_tasks_are_also_attempted_in_a_window_that_holds_them_whole(way):
+    long = Coder(grades=(4,), sandbox="local-unsafe", summary=way)
+    comparison = CoderComparison(long)
+    (name,) = {speaker.variant for speaker in comparison.speakers(Suite()) if speaker.variant}
+    whole, own = comparison.variant(name, long.harness()), long.harness()
+    assert whole.window.compaction is None and whole.window.budget == 2.5 * own.window.budget
+    assert list(whole.tools) == list(own.tools) and whole.prompt == own.prompt and whole.place is own.place
+    assert not any(speaker.variant for speaker in CoderComparison(Coder(grades=(0,))).speakers(Suite()))
