@@ -31,7 +31,7 @@ async def grade(
     limits: Limits = Limits(),
 ) -> dict[str, bool]:
     """Which of the `expected` tests (pytest's ids) pass on a snapshot. `tests` are the hidden files, path -> text, each on its
-    own: a file has `seconds`, and one of plain functions is run without pytest, which is six times as fast. A test takes and
+    own: a file has `seconds`, and one of plain functions is run without pytest, which is five times as fast. A test takes and
     compares plain values, paths, functions, exceptions and the project's objects. Raises InputError where no test is expected,
     or one of a file that is not there; PlaceError where the tests could not be begun."""
     files = sorted({id.partition("::")[0] for id in expected})
