@@ -62,7 +62,7 @@ class Coder(Recipe):
     """tasks that the scripted teacher solves for the warm-up"""
     sft_steps: int = 30
     """steps of the warm-up, 32 episodes each"""
-    steps: int = 30
+    steps: int = 24
     """steps of RL"""
     groups: int = 8
     """tasks a step"""
