@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import types
 
 KINDS = {list: "list", tuple: "tuple", set: "set", frozenset: "frozenset"}
 NOT_THEIRS = {*sys.stdlib_module_names, "pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments"}
@@ -200,14 +201,15 @@ def is_plain(text, names):
 
 def run_plain(file, text, names):
     """Call each of the tests; the names of those that return."""
-    space, passed = {"__name__": "hidden", "__file__": file}, []
+    module, passed = types.ModuleType("hidden"), []
+    module.__file__ = file
     try:
-        exec(compile(text, file, "exec"), space)
+        exec(compile(text, file, "exec"), vars(module))
     except Exception:
         return passed
     for name in names:
         try:
-            space[name]()
+            getattr(module, name)()
             passed.append(name)
         except Exception:
             continue
