@@ -251,6 +251,11 @@ class Recipe:
             raise InputError(f"--data {data!r} would change nothing: {type(self).__name__} works on no data that can be named")
         return self.harness()
 
+    async def outcome(self, episode: Episode, harness: Harness) -> str:
+        """What came of an episode that was served in `harness`, beside its answer, for somebody who saw nothing of it: passages,
+        a diff; default: nothing."""
+        return ""
+
     def bench(self, suite: Suite) -> Bench:
         """`suite` made ready: default: so many of the held-out tasks, in the agent's own harness."""
         return Bench(list(self.tasks("heldout"))[: suite.tasks or None], self.harness(), self.judge(), data=self.data())

@@ -21,7 +21,7 @@ from trivium.recipe.verbs import check_counts
 from trivium.recipe.view import book_app
 from trivium.recipe.watcher import embedding
 from trivium.serve.options import Options
-from trivium.trace import Store
+from trivium.trace import Episode, Store
 from trivium.viewer import Live
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ def serve(
     Args:
         run: the run's folder
         options: how it is served
-        data: what the agent works on, as documents to search; default: what it was trained on, where that is there
+        data: what the agent works on: documents to search, or a project's folder to change, as a diff; default: what it
+            was trained on, where that is somebody's
         slots: requests that the model speaks for at once; more wait for their turn; 0: as many as memory holds, up to 32
         context: tokens of a conversation at most; 0: as many as the window that it was trained in
     """
@@ -76,7 +77,10 @@ def service_of(
     def page_of(account: str) -> ASGIApp:
         return book_app(Book(NAME, Store(store, readonly=True, account=account), None, type(recipe), parts.renderer))
 
-    return Service({NAME: policy}, replace(options, store=store), harness, page_of)
+    async def outcome(episode: Episode) -> str:
+        return await recipe.outcome(episode, harness) if harness else ""
+
+    return Service({NAME: policy}, replace(options, store=store), harness, outcome, page_of)
 
 
 def _engine(model: Path, renderer: Renderer, slots: int, context: int) -> Engine:

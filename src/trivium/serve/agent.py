@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +21,7 @@ from trivium.serve.recorder import stored
 from trivium.trace import Call, Episode, Prune, Restart, Sampling, Stop, Task
 
 Told = dict[str, Any]
+Outcome = Callable[[Episode], Awaitable[str]]
 
 logger = logging.getLogger("trivium.serve")
 
@@ -69,11 +70,20 @@ class Attempt:
 
 
 class Agent:
-    """Whoever lives in `harness`. `keep` writes an episode; it is called in a thread of its own."""
+    """Whoever lives in `harness`. `keep` writes an episode, in a thread of its own; `outcome` says what came of one beside
+    its answer."""
 
-    def __init__(self, harness: Harness, policy: Policy, sampling: Sampling, keep: Callable[[Episode], None], seconds: float):
+    def __init__(
+        self,
+        harness: Harness,
+        policy: Policy,
+        sampling: Sampling,
+        keep: Callable[[Episode], None],
+        outcome: Outcome,
+        seconds: float,
+    ) -> None:
         self._harness, self._policy, self._sampling = harness, policy, sampling
-        self._keep, self._seconds = keep, seconds
+        self._keep, self._outcome, self._seconds = keep, outcome, seconds
         self._attempts: dict[str, Attempt] = {}
 
     @property
@@ -126,6 +136,7 @@ class Agent:
                 watch=watch,
             )
             episode.session, episode.account = attempt.session, attempt.account
+            episode.outcome = await self._outcome(episode)
             if caller.key.consent:
                 await stored(lambda: self._keep(episode))
             attempt.episode = episode
@@ -165,4 +176,10 @@ def call_of(call: Call) -> Told:
 def answer_of(episode: Episode) -> Told:
     """The last event of an episode."""
     thread, stop = episode.agent, episode.agent.stop or Stop("finished")
-    return {"type": "answer", "text": thread.answer, "stop": stop.reason, "detail": stop.detail}
+    return {
+        "type": "answer",
+        "text": thread.answer,
+        "outcome": episode.outcome,
+        "stop": stop.reason,
+        "detail": stop.detail,
+    }

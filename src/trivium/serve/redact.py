@@ -64,6 +64,7 @@ def redacted(episode: Episode, rules: Rules, renderers: Callable[[str], Renderer
         return episode
     for thread in episode.threads:
         _redact_thread(thread, rules, renderers(thread.policy))
+    episode.outcome = rules.text(episode.outcome)
     task = episode.task
     episode.task = Task(task.id, rules.text(task.prompt), task.truth, _clean(task.messages, rules), task.tools)
     return episode

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from trivium.errors import TriviumError
 from trivium.harness import Harness
 from trivium.policy import Policy, Renderer
-from trivium.serve.agent import Agent
+from trivium.serve.agent import Agent, Outcome
 from trivium.serve.errors import ApiError, invalid, missing
 from trivium.serve.exchange import Exchanges
 from trivium.serve.following import follow
@@ -29,7 +29,7 @@ from trivium.serve.recorder import Recorder
 from trivium.serve.redact import Rules
 from trivium.serve.sessions import Sessions
 from trivium.serve.speaking import Desk
-from trivium.trace import Sampling, Store
+from trivium.trace import Episode, Sampling, Store
 
 CHECKPOINT = 0.5
 """Seconds between checkpoints of the store."""
@@ -45,10 +45,11 @@ class Service:
         models: Mapping[str, Policy],
         options: Options,
         harness: Harness | None = None,
+        outcome: Outcome | None = None,
         page_of: Callable[[str], ASGIApp] | None = None,
     ) -> None:
-        """With a `harness` the first of `models` is an agent that lives in it. `page_of` makes the page of an account's
-        episodes in the store, or of all for an empty one."""
+        """With a `harness` the first of `models` is an agent that lives in it; `outcome` says what came of an episode beside its
+        answer. `page_of` makes the page of an account's episodes in the store, or of all for an empty one."""
         self.models, self.options, self.metrics = models, options, Metrics()
         self.keyring, self.gate = Keyring.load(options.keys), Gate(options.concurrent)
         self.store = Store(options.store)
@@ -59,13 +60,13 @@ class Service:
         self.recorder = Recorder(self.exchanges, self.metrics)
         sessions = Sessions(self.exchanges, 2 * options.idle)
         self.desk = Desk(sessions, self.recorder, self.metrics, options.seconds, options.reply)
-        self.agent = self._agent(harness) if harness else None
+        self.agent = self._agent(harness, outcome or _answer_alone) if harness else None
         self.pages = Pages(page_of) if page_of else None
 
-    def _agent(self, harness: Harness) -> Agent:
+    def _agent(self, harness: Harness, outcome: Outcome) -> Agent:
         policy = next(iter(self.models.values()))
         sampling = Sampling(temperature=0.0, max_tokens=harness.window.reply)
-        return Agent(harness, policy, sampling, self.keeper.keep, self.options.seconds)
+        return Agent(harness, policy, sampling, self.keeper.keep, outcome, self.options.seconds)
 
     def _renderer(self, policy: str) -> Renderer:
         """The renderer of the policy of this name."""
@@ -115,6 +116,10 @@ class Service:
                 logger.exception("tidying failed")
             if self.agent:
                 self.agent.drop(time.time() - self.options.idle)
+
+
+async def _answer_alone(episode: Episode) -> str:
+    return ""
 
 
 def service_of(request: Request) -> Service:

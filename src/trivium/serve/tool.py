@@ -88,7 +88,7 @@ async def _asked(service: Service, agent: Agent, question: str, context: Context
     stop = attempt.episode.agent.stop
     if stop and stop.reason != "finished":
         raise ToolError(f"the agent came to no answer: {stop.reason} ({stop.detail})")
-    return attempt.episode.agent.answer
+    return f"{attempt.episode.agent.answer}\n\n{attempt.episode.outcome}".strip()
 
 
 def _key(context: Context) -> Key:

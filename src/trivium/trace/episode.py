@@ -228,6 +228,7 @@ class Episode:
     `deployment` names the harness or the deployment that served it, by its digest or version; `session` the conversation that
     it is part of, and `account` whose data it is, a user's or an API key's. They are empty where unknown, or where nobody was
     served. `propensity` is the chance with which this deployment, of those that serve, was to serve it; 0.0 where unknown.
+    `outcome` is what came of it beside its answer, for somebody who saw nothing of it: a diff, the passages that it cites.
     """
 
     id: str
@@ -243,6 +244,7 @@ class Episode:
     session: str = ""
     account: str = ""
     propensity: float = 0.0
+    outcome: str = ""
 
     @property
     def agent(self) -> Thread:

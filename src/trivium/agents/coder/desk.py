@@ -116,6 +116,14 @@ class Desks:
                 raise
         return Desk(box)
 
+    async def held(self, snapshot: str) -> dict[str, bytes]:
+        """The files of a snapshot, path -> bytes. Raises as `box`."""
+        desk = Desk(await self.box(snapshot))
+        try:
+            return {path: await desk.box.read(path, size) for path, size in (await desk.sizes()).items()}
+        finally:
+            await desk.close()
+
     async def box(self, snapshot: str = "") -> Sandbox:
         """A sandbox, empty or as a snapshot was."""
         try:

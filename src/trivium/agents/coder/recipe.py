@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from trivium.agents.coder.comparison import CoderComparison
 from trivium.agents.coder.desk import Backend, Desks, open_provider
+from trivium.agents.coder.fix import diff, read_folder
 from trivium.agents.coder.hidden import HiddenTests
 from trivium.agents.coder.hints import hint
 from trivium.agents.coder.labels import LABELS, PANELS
@@ -20,9 +21,9 @@ from trivium.assets import CODE
 from trivium.errors import InputError
 from trivium.harness import Harness, Limits, Place, Window
 from trivium.policy import Policy, Scripted
-from trivium.recipe.base import Recipe
+from trivium.recipe.base import Progress, Recipe
 from trivium.tasks.projects import GRADES, projects
-from trivium.trace import Task
+from trivium.trace import Episode, Task
 from trivium.train import CISPO, Algorithm, Feedback
 from trivium.viewer import Labels, Panels
 
@@ -102,6 +103,21 @@ class Coder(Recipe):
         limits = Limits(turns=40 if max(self.grades) > 3 else 16, tool_seconds=SECONDS)
         prompt = BRIEF if small else PROMPT
         return Harness(coder_tools(), room, prompt, limits, specs=not small, place=place)
+
+    def harness_at(self, data: str, progress: Progress) -> Harness | None:
+        """On a copy of a person's folder, from which each episode begins. A generated project is nobody's to change."""
+        return self.harness_in(Desks(open_provider(self.sandbox), files=read_folder(data).held)) if data else None
+
+    async def outcome(self, episode: Episode, harness: Harness) -> str:
+        """The diff to the folder as it was copied."""
+        desks = harness.place
+        if not isinstance(desks, Desks) or desks.files is None or not episode.snapshots:
+            return ""
+        try:
+            return diff(desks.files, await desks.held(episode.snapshots[-1]))
+        finally:
+            for snapshot in episode.snapshots:
+                await desks.provider.forget(snapshot)
 
     # --- what it is asked
 

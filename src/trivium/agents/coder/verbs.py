@@ -83,8 +83,7 @@ async def _attempt(run: str, desks: Desks, request: str, sample: bool) -> tuple[
     task = Task("fix", request)
     episode = await harness.run(task, engine, sampling=sampling, watch=_tell)
     refuse_silence([episode])
-    desk = await desks.open(task, episode.snapshots[-1])
-    after = {path: await desk.box.read(path, size) for path, size in (await desk.sizes()).items()}
+    after = await desks.held(episode.snapshots[-1])
     await desks.provider.close()
     return episode, after
 

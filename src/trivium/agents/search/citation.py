@@ -46,6 +46,13 @@ def cited(thread: Thread) -> list[str]:
     return list(handles)
 
 
+def quoted(thread: Thread, task: Task) -> str:
+    """The passages that an answer cites, best first, each below its handle and its document."""
+    shown = {piece.ref: piece for piece in thread.passages}
+    found = [shown[ref] for ref in cited(thread) if ref in shown]
+    return "\n\n".join(f"{piece.ref} {counts_as(piece.source, task)}\n{piece.shown}" for piece in found)
+
+
 def repetition(answer: str) -> int | None:
     """The letters of an answer before the first handle that it says again; None where it says none again. For
     `Harness(ending=)`: loops of handles, heard to their end, taught policies not to say a fourth one (docs/log.md)."""

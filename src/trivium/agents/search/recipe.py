@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
-from trivium.agents.search.citation import gold_of
+from trivium.agents.search.citation import gold_of, quoted
 from trivium.agents.search.comparison import SearchComparison, SearchSuite
 from trivium.agents.search.curriculum import two_phases
 from trivium.agents.search.filter import Record, keep
@@ -172,6 +172,10 @@ class Search(Recipe):
         if data:
             return self.harness_on(open_corpus(data, self.room, progress))
         return self.harness() if self.real else None
+
+    async def outcome(self, episode: Episode, harness: Harness) -> str:
+        """The passages that it cites."""
+        return quoted(episode.agent, episode.task)
 
     # --- what it searches
 

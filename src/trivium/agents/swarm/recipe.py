@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from trivium.agents.search.citation import cited, repetition
+from trivium.agents.search.citation import cited, quoted, repetition
+from trivium.agents.search.harness import open_corpus
 from trivium.agents.search.tools import search_tools
 from trivium.agents.swarm.reward import SwarmScore, truly_done
 from trivium.agents.swarm.teacher import Habits, Teacher
@@ -17,14 +18,15 @@ from trivium.assets import NANO
 from trivium.corpus import Corpus
 from trivium.engine import Engine
 from trivium.errors import InputError
-from trivium.harness import Crew, Harness, Limits, Passage, Subagent, Window
+from trivium.harness import Crew, Harness, Limits, Passage, Subagent, Tool, Window
 from trivium.policy import Policy, Scripted
-from trivium.recipe.base import Recipe
+from trivium.recipe.base import Progress, Recipe
 from trivium.reward import Parl, Scorer, annealed
+from trivium.serve.aside import Aside
 from trivium.tasks.names import Split
 from trivium.tasks.tables import SIMPLE, WIDE, table_tasks
 from trivium.tasks.world import World
-from trivium.trace import Sampling, Task, Thread
+from trivium.trace import Episode, Sampling, Task, Thread
 from trivium.viewer import Labels, Panels
 
 TRAIN_WORLDS, HELDOUT_WORLDS, WORLD_SIZE = 24, 4, 450
@@ -37,6 +39,7 @@ BRIEF = "Answer with the handles of passages. Tools: search_corpus(query)"
 TEAM = ", create_subagent(name, system_prompt), assign_task(agent, prompt)"
 """The system prompt of a nano model, which learns the tools' use from its warm-up. It does not say when to use which."""
 MEMBER = "Find the documents."
+MEMBER_ROOM = Window(400, soft=0.9, hard=0.95, reply=64)
 
 Without = Literal["nothing", "swarm", "parallel", "finish", "anneal"]
 
@@ -134,28 +137,34 @@ class Swarm(Recipe):
         return Window(1024, soft=0.9, hard=0.95, reply=320)
 
     def harness(self) -> Harness:
-        search = search_tools(self.corpus_of, results=3, pruning=False)[:1]
+        return self._harness_on(self.corpus_of, lambda: self.helper)
+
+    def harness_at(self, data: str, progress: Progress) -> Harness | None:
+        """On documents that are named, which sub-agents search too. A generated world is nobody's to ask about."""
+        if not data:
+            return None
+        helper: Any = Aside(self.helper)  # which computes beside the event loop of a server
+        return self._harness_on(open_corpus(data, MEMBER_ROOM, progress), lambda: helper)
+
+    async def outcome(self, episode: Episode, harness: Harness) -> str:
+        """The passages that it cites."""
+        return quoted(episode.agent, episode.task)
+
+    def _harness_on(self, corpus: Corpus | Callable[[Task], Corpus], helper: Callable[[], Policy]) -> Harness:
+        """The same tools on any corpus. Where there are sub-agents, `helper` gives their policy."""
+        search = search_tools(corpus, results=3, pruning=False)[:1]
         limits = Limits(turns=10, calls=CALLS, critical=self.critical)
         if self.alone:
             return Harness(search, self.room, f"{BRIEF}.", limits, specs=False)
-        crew = Crew(self.member)
+        crew = Crew(_member(search, helper()))
         return Harness([*search, *crew.tools], self.room, f"{BRIEF}{TEAM}.", limits, specs=False, place=crew)
-
-    @cached_property
-    def member(self) -> Subagent:
-        """A search agent with a window of its own; the passages that it cites come back. It speaks greedily, so that what an
-        assignment brings hangs on the assignment."""
-        search = search_tools(self.corpus_of, results=3, pruning=False)[:1]
-        window = Window(400, soft=0.9, hard=0.95, reply=64)
-        harness = Harness(search, window, MEMBER, Limits(turns=4), specs=False, ending=repetition)
-        return Subagent(self.helper, harness, Sampling(0.0, max_tokens=64), report=cited_passages)
 
     @cached_property
     def helper(self) -> Engine:
         """The sub-agents' policy: frozen, in the same process as the orchestrator's. It forgets between two steps, as the
         orchestrator's engine does with new weights: a run that is gone on with has no memory of the steps before."""
         model = str(NANO) if self.subagents == "nano" else self.subagents
-        engine = Engine(model, name="helper", slots=64, context=400)
+        engine = Engine(model, name="helper", slots=64, context=MEMBER_ROOM.budget)
         engine.forgets = True
         return engine
 
@@ -226,6 +235,13 @@ class Swarm(Recipe):
 
     def data(self) -> dict[str, str]:
         return {} if self.alone else {"subagents": self.helper.digest()}
+
+
+def _member(search: list[Tool], helper: Policy) -> Subagent:
+    """A search agent with a window of its own; the passages that it cites come back. It speaks greedily, so that what an
+    assignment brings hangs on the assignment."""
+    harness = Harness(search, MEMBER_ROOM, MEMBER, Limits(turns=4), specs=False, ending=repetition)
+    return Subagent(helper, harness, Sampling(0.0, max_tokens=MEMBER_ROOM.reply), report=cited_passages)
 
 
 def cited_passages(thread: Thread) -> str | list[Passage]:
