@@ -223,7 +223,8 @@ def test_the_curves_of_a_run_that_trains_grow_on_the_page(run, page, renderer):
 def test_a_browser_opens_the_page_of_a_server_with_its_key(browser, renderer, tmp_path):
     token = keys.add(tmp_path / "keys.json", "ann", consent=True, per_minute=0, concurrent=0)
     given = options(tmp_path, keys=str(tmp_path / "keys.json"))
-    service = in_thread(Service, {"agent": Scripted([], renderer)}, given, None, partial(served_pages, given.store, renderer))
+    pages = partial(served_pages, given.store, renderer)
+    service = in_thread(partial(Service, {"agent": Scripted([], renderer)}, given, page_of=pages))
     mine, other = in_thread(episode, renderer, "served/1", task("a")), in_thread(episode, renderer, "served/2", task("b"))
     mine.account, other.account = "ann/u1", "bob"
     service.store.write([mine, other])

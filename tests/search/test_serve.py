@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from tests.serve.house import options, serving
+from trivium.agents.search.citation import quoted
 from trivium.agents.search.recipe import Search
 from trivium.assets import NANO
 from trivium.errors import InputError
@@ -38,6 +39,7 @@ def test_the_agent_searches_the_documents_that_it_is_given(run, tmp_path):
         assert http.post("/v1/chat/completions", json=body).status_code == 200
     (episode,) = service.store.select("served/")
     assert episode.id == f"served/{id}" and episode.agent.policy == "agent"
+    assert told[-1]["outcome"] == episode.outcome == quoted(episode.agent, episode.task)
 
 
 def test_without_documents_its_model_alone_is_served(run, tmp_path):

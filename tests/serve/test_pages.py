@@ -24,7 +24,7 @@ def service_at(renderer, folder, **changes) -> Service:
         return book_app(Book("agent", Store(given.store, readonly=True, account=account), None, Recipe, renderer))
 
     policy = Scripted(lambda view: say(f"heard {view.messages[-1]['content']}"), renderer)
-    return Service({"agent": policy}, given, Harness([], Window(2048)), page_of)
+    return Service({"agent": policy}, given, Harness([], Window(2048)), page_of=page_of)
 
 
 def ask(http: httpx.Client, text: str, **more) -> str:

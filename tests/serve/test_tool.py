@@ -18,9 +18,12 @@ from trivium.policy.message import Message
 from trivium.policy.scripted import call, say
 from trivium.serve import keys
 from trivium.serve.service import Service
-from trivium.trace import Task
+from trivium.trace import Episode, Task
 
 mcp = pytest.importorskip("mcp")
+
+
+SAID = "Ann, it says.\n\nAnn runs the mill."
 
 
 @tool
@@ -35,9 +38,13 @@ def script(view: View) -> Message:
     return call(("look_up", {"name": "Ann"})) if view.messages[-1]["content"] == "Who?" else say("I do not know.")
 
 
+async def passages(episode: Episode) -> str:
+    return "".join(piece.shown for call in episode.agent.calls for piece in call.pieces)
+
+
 def service_at(renderer, folder, **changes) -> Service:
     harness = Harness([look_up], Window(2048))
-    return Service({"agent": Scripted(script, renderer)}, options(folder, mcp=True, **changes), harness)
+    return Service({"agent": Scripted(script, renderer)}, options(folder, mcp=True, **changes), harness, passages)
 
 
 async def asked(client, **arguments):
@@ -61,7 +68,7 @@ def test_the_sdks_client_asks_the_agent_and_hears_it_work(renderer, tmp_path, mo
     with serving(service) as url:
         listed, result, told = asyncio.run(talk(url))
     assert listed.name == "ask" and "look_up" in listed.description and listed.input_schema["required"] == ["input"]
-    assert not result.is_error and [block.text for block in result.content] == ["Ann, it says."]
+    assert not result.is_error and [block.text for block in result.content] == [SAID]
     assert [line.split()[0] for line in told] == ["turn", "call", "turn", "answer"] and "look_up" in told[1]
     (episode,) = service.store.select("served/")
     assert episode.agent.answer == "Ann, it says." and episode.account == "local"
@@ -72,7 +79,7 @@ def test_our_harness_has_the_agent_as_its_tool(renderer, tmp_path):
     with serving(service_at(renderer, tmp_path)) as url, Mcp(f"{url}/mcp") as server:
         harness = Harness(server.tools, Window(4000), specs=False)
         calls = asyncio.run(harness.run(Task("t", "?"), policy)).agent.calls
-    assert calls[0].pieces[0].text.strip() == "Ann, it says." and not calls[0].error
+    assert SAID in calls[0].pieces[0].text and not calls[0].error
     assert calls[1].error, "an empty question is the error of its call"
 
 

@@ -252,8 +252,8 @@ class Recipe:
         return self.harness()
 
     async def outcome(self, episode: Episode, harness: Harness) -> str:
-        """What came of an episode that was served in `harness`, beside its answer, for somebody who saw nothing of it: passages,
-        a diff; default: nothing."""
+        """What came of an episode that was served in `harness`, beside its answer, for somebody who saw nothing of it: a diff,
+        passages; default: nothing."""
         return ""
 
     def bench(self, suite: Suite) -> Bench:

@@ -48,8 +48,8 @@ class Service:
         outcome: Outcome | None = None,
         page_of: Callable[[str], ASGIApp] | None = None,
     ) -> None:
-        """With a `harness` the first of `models` is an agent that lives in it; `outcome` says what came of an episode beside its
-        answer. `page_of` makes the page of an account's episodes in the store, or of all for an empty one."""
+        """With a `harness` the first of `models` is an agent in it; `outcome` says what came of an episode beside its answer.
+        `page_of` makes the page of an account's episodes in the store, or of all for an empty one."""
         self.models, self.options, self.metrics = models, options, Metrics()
         self.keyring, self.gate = Keyring.load(options.keys), Gate(options.concurrent)
         self.store = Store(options.store)
