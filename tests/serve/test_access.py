@@ -11,7 +11,7 @@ from trivium.policy import Scripted
 from trivium.policy.scripted import say
 from trivium.serve import keys
 from trivium.serve.service import Service
-from trivium.trace.schema import SCORES
+from trivium.trace.schema import FEEDBACK, SCORES
 
 SECRET = [{"role": "user", "content": "the secret is 1234"}]
 
@@ -80,14 +80,18 @@ def test_feedback_is_on_ones_own_alone_and_goes_over_to_the_episode(two, service
     ann, bob = two
     id = chat(ann, session="s").json()["id"]
     assert bob.post("/v1/feedback", json={"target": id, "value": 1.0}).status_code == 404
-    assert count(service) == 0
+    assert bob.post("/v1/feedback", json={"target": chat(bob).json()["id"], "value": 1.0}).status_code == 403  # no consent
+    assert count(service, FEEDBACK) == 0
     assert ann.post("/v1/feedback", json={"target": id, "value": 1.0}).status_code == 201
     episode = ann.post("/v1/sessions/s/end").json()["episode"]
     assert ann.post("/v1/feedback", json={"target": id, "name": "late", "value": 0.5}).status_code == 201
     assert ann.post("/v1/feedback", json={"target": episode, "name": "later", "value": 0.0}).status_code == 201
     assert bob.post("/v1/feedback", json={"target": episode, "value": 0.0}).status_code == 404
-    scores = service.store.scores(f"served/{episode}")
-    assert [(score.name, score.value) for score in scores] == [("feedback", 1.0), ("late", 0.5), ("later", 0.0)]
+    feedback = service.store.feedback(f"served/{episode}")
+    assert [(each.name, each.value, each.account) for each in feedback] == [
+        ("", 1.0, "ann"), ("late", 0.5, "ann"), ("later", 0.0, "ann"),
+    ]  # fmt: skip
+    assert count(service) == 0  # a fact is no opinion
 
 
 def test_deletion_takes_a_users_data_and_nobody_elses(two, service):

@@ -11,8 +11,10 @@ import tyro
 
 from trivium.engine import Engine
 from trivium.errors import InputError
+from trivium.loops.deploy import Deployments
 from trivium.nn import Network
 from trivium.policy import Renderer
+from trivium.recipe.deployed import RunRecord
 from trivium.recipe.find import opened
 from trivium.recipe.memory import fitting_slots
 from trivium.recipe.parts import Parts
@@ -65,14 +67,22 @@ def service_of(
 ) -> Service:
     """The service of a run. InputError for one without weights, and for data that its agent cannot work on."""
     from trivium.serve.aside import Aside
+    from trivium.serve.following import Deployed
     from trivium.serve.service import Service
 
     folder, recipe = opened(run)
     parts = Parts(recipe, folder.model())
     harness = recipe.harness_at(data, progress)
-    engine = _engine(folder.model(), parts.renderer, slots, context or parts.window.budget)
+    tokens = context or parts.window.budget
+
+    def speak(model: Path, version: int) -> Any:  # a Policy whose version is its engine's to change
+        return Aside(_engine(model, version, parts.renderer, slots, tokens))
+
+    record = RunRecord(Deployments(folder.folder), folder.model(), speak)
+    if options.follow and record.deployments.path.exists():
+        raise InputError(f"{run} has a deployment record, which says what serves: leave --follow out")
+    policy = speak(folder.model(), 0) if options.follow else Deployed(record)
     store = options.store or str(folder.folder / "served.db")
-    policy: Any = Aside(engine)  # a Policy whose version is its engine's to change
 
     def page_of(account: str) -> ASGIApp:
         return book_app(Book(NAME, Store(store, readonly=True, account=account), None, type(recipe), parts.renderer))
@@ -83,13 +93,13 @@ def service_of(
     return Service({NAME: policy}, replace(options, store=store), harness, outcome, page_of)
 
 
-def _engine(model: Path, renderer: Renderer, slots: int, context: int) -> Engine:
+def _engine(model: Path, version: int, renderer: Renderer, slots: int, context: int) -> Engine:
     """The model's engine, for `slots` contexts at once, or for as many as memory holds. InputError where they do not fit."""
     network = Network.load(model)
     fitting = fitting_slots(network, context, slots or SLOTS)
     if fitting < slots:
         raise InputError(f"--slots {slots} of {context} tokens do not fit into memory: leave it out, and {fitting} are taken")
-    return Engine(network, renderer=renderer, slots=fitting, context=context, name=NAME)
+    return Engine(network, renderer=renderer, slots=fitting, context=context, name=NAME, version=version)
 
 
 def require() -> None:

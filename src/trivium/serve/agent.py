@@ -13,11 +13,11 @@ from typing import Any
 
 from trivium.errors import InputError, TriviumError
 from trivium.harness import CallEvent, CutEvent, Event, Harness, TurnEvent
-from trivium.policy import Policy
 from trivium.serve.assemble import PREFIX
 from trivium.serve.errors import invalid
 from trivium.serve.keys import Caller, Key
 from trivium.serve.recorder import stored
+from trivium.serve.routing import Choice, Route, user_of
 from trivium.trace import Call, Episode, Prune, Restart, Sampling, Stop, Task
 
 Told = dict[str, Any]
@@ -70,19 +70,19 @@ class Attempt:
 
 
 class Agent:
-    """Whoever lives in `harness`. `keep` writes an episode, in a thread of its own; `outcome` says what came of one beside
-    its answer."""
+    """Whoever lives in `harness`; `route` says who that is now. `keep` writes an episode, in a thread of its own; `outcome` says
+    what came of one beside its answer."""
 
     def __init__(
         self,
         harness: Harness,
-        policy: Policy,
+        route: Callable[[], Route],
         sampling: Sampling,
         keep: Callable[[Episode], None],
         outcome: Outcome,
         seconds: float,
     ) -> None:
-        self._harness, self._policy, self._sampling = harness, policy, sampling
+        self._harness, self._route, self._sampling = harness, route, sampling
         self._keep, self._outcome, self._seconds = keep, outcome, seconds
         self._attempts: dict[str, Attempt] = {}
 
@@ -98,13 +98,14 @@ class Agent:
 
     def begin(self, caller: Caller, task: Task, session: str, seed: int, inside: AbstractContextManager[None]) -> Attempt:
         """Begin an episode, which lives `inside` its limit. ApiError for a question that does not fit the window."""
+        attempt = Attempt(uuid.uuid4().hex, session or uuid.uuid4().hex, caller.account)
+        choice = self._route().drawn(user_of(caller, attempt.session))
         try:
-            self._harness.open("0", self._policy, task.prompt, self._sampling, task.messages)
+            self._harness.open("0", choice.lane.policy, task.prompt, self._sampling, task.messages)
         except InputError as error:
             raise invalid(str(error)) from error
-        attempt = Attempt(uuid.uuid4().hex, session or uuid.uuid4().hex, caller.account)
         inside.__enter__()
-        attempt.work = asyncio.create_task(self._live(attempt, caller, task, seed))
+        attempt.work = asyncio.create_task(self._live(attempt, choice, caller.key.consent, task, seed))
         attempt.work.add_done_callback(lambda _: inside.__exit__(None, None, None))
         self._attempts[attempt.id] = attempt
         return attempt
@@ -120,7 +121,7 @@ class Agent:
         """Forget attempts that ended before a time; those that were kept are in the store."""
         self._attempts = {id: each for id, each in self._attempts.items() if not each.ended or each.ended > before}
 
-    async def _live(self, attempt: Attempt, caller: Caller, task: Task, seed: int) -> None:
+    async def _live(self, attempt: Attempt, choice: Choice, consent: bool, task: Task, seed: int) -> None:
         def watch(event: Event) -> None:
             if told := told_of(event):
                 attempt.tell(told)
@@ -128,7 +129,7 @@ class Agent:
         try:
             episode = await self._harness.run(
                 task,
-                self._policy,
+                choice.lane.policy,
                 seed=seed,
                 id=PREFIX + attempt.id,
                 sampling=self._sampling,
@@ -136,8 +137,9 @@ class Agent:
                 watch=watch,
             )
             episode.session, episode.account = attempt.session, attempt.account
+            episode.deployment, episode.propensity = choice.lane.deployment or episode.deployment, choice.propensity
             episode.outcome = await self._outcome(episode)
-            if caller.key.consent:
+            if consent:
                 await stored(lambda: self._keep(episode))
             attempt.episode = episode
             attempt.end(answer_of(episode))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
 
@@ -19,6 +20,8 @@ class Aside:
         self.engine, self.name, self.renderer, self.context = engine, engine.name, engine.renderer, engine.context
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True, name=f"engine {engine.name}").start()
+        # deployments come and go: with the last who asks it, its thread ends
+        weakref.finalize(self, self._loop.call_soon_threadsafe, self._loop.stop).atexit = False
 
     @property
     def version(self) -> int:

@@ -36,6 +36,8 @@ def episode_of(exchanges: Sequence[Exchange], before: Sequence[Exchange] = ()) -
     episode = Episode(
         PREFIX + first.id, _task(first), began=first.began, ended=last.ended, session=first.session, account=first.account
     )
+    if len({exchange.deployment for exchange in exchanges}) == 1:  # else nobody's: its tokens know their versions
+        episode.deployment, episode.propensity = first.deployment, first.propensity
     lives: dict[str, _Life] = {}
     for exchange in exchanges:
         if exchange.model not in lives:

@@ -39,6 +39,7 @@ class Exchange:
     `messages` are those that `fresh` shows, `message` the reply as the client got it, and `finish` how it ended: stop,
     length or tool_calls, or else cancelled, timeout or failed, of which the client has heard a part at most. `after` and
     `closing` are digests by which a later request finds it: of the conversation up to the reply, as messages and as tokens.
+    `deployment` is who spoke, and `propensity` the chance with which it was to.
     """
 
     id: str
@@ -62,6 +63,8 @@ class Exchange:
     closing: str = ""
     consent: bool = False
     tools: list[Message] = field(default_factory=list)
+    deployment: str = ""
+    propensity: float = 0.0
 
 
 META = MetaData()
@@ -79,6 +82,15 @@ EXCHANGES = Table(
     Column("data", LargeBinary, nullable=False),
     Index("exchanges_of_a_session", "account", "session"),
     sqlite_autoincrement=True,
+)
+
+REPLIES = Table(
+    "replies",  # what is left of an exchange for as long as its episode is kept: by what id clients know it, and what it said
+    META,
+    Column("id", String, primary_key=True),
+    Column("account", String, nullable=False),
+    Column("episode", String, nullable=False, index=True),
+    Column("said", String, nullable=False),
 )
 
 _decoder = msgspec.msgpack.Decoder(Exchange)
@@ -113,14 +125,14 @@ class Exchanges:
             rows = list(connection.execute(query.order_by(table.seq.desc())))
         order = {digest: number for number, digest in enumerate(digests)}
         rows.sort(key=lambda row: min(order.get(row.after, last), order.get(row.closing, last)))
-        return _decoded(rows[0].data) if rows else None
+        return decoded(rows[0].data) if rows else None
 
     def get(self, account: str, id: str) -> Exchange | None:
         """The exchange of this id, where it is this account's."""
         query = select(EXCHANGES.c.data).where(EXCHANGES.c.account == account, EXCHANGES.c.id == id)
         with self.store.reading() as connection:
             data = connection.execute(query).scalar()
-        return None if data is None else _decoded(data)
+        return None if data is None else decoded(data)
 
     def session(self, account: str, session: str) -> list[Exchange]:
         """The exchanges of a session, in the order in which they were written."""
@@ -146,7 +158,7 @@ def session_of(connection: Connection, account: str, session: str, sealed: bool 
     table = EXCHANGES.c
     query = select(table.data).where(table.account == account, table.session == session)
     query = query if sealed is None else query.where(table.episode.is_not(None) if sealed else table.episode.is_(None))
-    return [_decoded(data) for data in connection.execute(query.order_by(table.seq)).scalars()]
+    return [decoded(data) for data in connection.execute(query.order_by(table.seq)).scalars()]
 
 
 def accounts_of(caller: Caller, column: Column) -> ColumnElement[bool]:
@@ -161,5 +173,6 @@ def row_of(exchange: Exchange) -> Row:
     return {name: getattr(exchange, name) for name in names} | {"data": data}
 
 
-def _decoded(data: bytes) -> Exchange:
+def decoded(data: bytes) -> Exchange:
+    """An exchange as the table keeps it, read again."""
     return _decoder.decode(zstandard.decompress(data))

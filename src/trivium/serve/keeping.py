@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import ColumnElement, Connection, and_, select, update
 
 from trivium.policy import Renderer
 from trivium.serve.assemble import PREFIX, episode_of
-from trivium.serve.exchange import EXCHANGES, Exchanges, accounts_of, session_of
+from trivium.serve.exchange import EXCHANGES, REPLIES, Exchange, Exchanges, accounts_of, session_of
+from trivium.serve.feedback import hear
 from trivium.serve.keys import Caller, Key
 from trivium.serve.redact import Rules, redacted
-from trivium.trace import Episode, decode
-from trivium.trace.schema import EPISODES, SCORES
+from trivium.trace import Episode, Feedback, decode
+from trivium.trace.schema import EPISODES, FEEDBACK, SCORES
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,21 @@ class Keeper:
                 self.exchanges.store.append(connection, [episode])
             named = [exchange.id for exchange in new]
             connection.execute(update(EXCHANGES).where(EXCHANGES.c.id.in_(named)).values(episode=id))
-            connection.execute(update(SCORES).where(SCORES.c.episode.in_(named)).values(episode=id))
+            self._hand_over(connection, new, id)
         return new[0].id if id else None
+
+    def _hand_over(self, connection: Connection, exchanges: Sequence[Exchange], episode: str) -> None:
+        """What was said of exchanges is said of their episode from here on; it goes where they may be part of none."""
+        named = [exchange.id for exchange in exchanges]
+        for table in (SCORES, FEEDBACK):
+            about = table.c.episode.in_(named)
+            connection.execute(update(table).where(about).values(episode=episode) if episode else table.delete().where(about))
+        if episode:
+            said = [
+                {"id": each.id, "account": each.account, "episode": episode, "said": self.rules.text(each.message["content"])}
+                for each in exchanges
+            ]
+            connection.execute(REPLIES.insert(), said)
 
     def episode(self, id: str, key: Key) -> Episode | None:
         """An episode that a key or one of its users had here."""
@@ -64,21 +78,9 @@ class Keeper:
             data = connection.execute(select(EPISODES.c.data).where(EPISODES.c.id == PREFIX + id, mine)).scalar()
         return None if data is None else decode(data)
 
-    def score(self, caller: Caller, target: str, name: str, value: float) -> bool:
-        """Keep an opinion about an exchange or an episode of a caller's; False where it has none of this id. That about an
-        exchange goes over to its episode."""
-        with self.exchanges.store.writing() as connection:
-            mine = accounts_of(caller, EXCHANGES.c.account)
-            query = select(EXCHANGES.c.id, EXCHANGES.c.episode).where(EXCHANGES.c.id == target, mine)
-            if row := connection.execute(query).first():
-                about = row.id if row.episode is None else row.episode
-            else:
-                query = select(EPISODES.c.id).where(EPISODES.c.id == PREFIX + target, accounts_of(caller, EPISODES.c.account))
-                about = connection.execute(query).scalar()
-            if about:
-                opinion = {"episode": about, "name": name, "value": value, "scorer": "client", "version": "1", "thread": ""}
-                connection.execute(SCORES.insert(), opinion | {"time": time.time()})
-        return bool(about)
+    def hear(self, caller: Caller, feedback: Feedback) -> bool:
+        """Keep what a caller did with a reply or an episode. As `feedback.hear`."""
+        return hear(self.exchanges, self.rules, caller, feedback)
 
     def keep(self, episode: Episode) -> None:
         """Write an episode that the agent lived here."""
@@ -87,16 +89,22 @@ class Keeper:
     def forget(self, caller: Caller) -> dict[str, int]:
         """Delete all that is kept of a caller: its user's, or where it names none all that its key has. How much of it."""
         with self.exchanges.store.writing() as connection:
-            mine = accounts_of(caller, EXCHANGES.c.account)
-            exchanges = connection.execute(EXCHANGES.delete().where(mine)).rowcount
+            exchanges = self._delete_exchanges(connection, accounts_of(caller, EXCHANGES.c.account))
             episodes = self._delete(connection, accounts_of(caller, EPISODES.c.account))
         return {"exchanges": exchanges, "episodes": episodes}
 
     def _expire(self, before: float) -> None:
         with self.exchanges.store.writing() as connection:
-            connection.execute(EXCHANGES.delete().where(EXCHANGES.c.ended < before))
+            self._delete_exchanges(connection, EXCHANGES.c.ended < before)
             self._delete(connection, EPISODES.c.ended < before)
+
+    def _delete_exchanges(self, connection: Connection, which: ColumnElement[bool]) -> int:
+        """With what was said of them; what was said of their episode stays with that."""
+        connection.execute(FEEDBACK.delete().where(FEEDBACK.c.episode.in_(select(EXCHANGES.c.id).where(which))))
+        return connection.execute(EXCHANGES.delete().where(which)).rowcount
 
     def _delete(self, connection: Connection, which: ColumnElement[bool]) -> int:
         """Of episodes that people had here, and of no others that the store may hold."""
-        return self.exchanges.store.delete(connection, and_(which, EPISODES.c.id.startswith(PREFIX, autoescape=True)))
+        served = and_(which, EPISODES.c.id.startswith(PREFIX, autoescape=True))
+        connection.execute(REPLIES.delete().where(REPLIES.c.episode.in_(select(EPISODES.c.id).where(served))))
+        return self.exchanges.store.delete(connection, served)

@@ -83,7 +83,7 @@ def _model(name: str) -> dict[str, Any]:
 
 async def _asked(request: Request, ask: Ask, user: str) -> Speaking:
     service = service_of(request)
-    return await begin(service.desk, service.model(ask.model), ask, caller_of(request, user))
+    return await begin(service.desk, service.route(ask.model), ask, caller_of(request, user))
 
 
 async def _answer(request: Request, speaking: Speaking) -> Answer:

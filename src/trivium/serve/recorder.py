@@ -98,11 +98,13 @@ async def stored(work: Callable[[], T]) -> T:
 
 def insist(work: Callable[[], T], patience: float = PATIENCE) -> T:
     """Do `work` with a store; again where that is away for a moment. ApiError (503) where it stays away: why is for the log,
-    since a client is not to be told where the store is."""
+    since a client is not to be told where the store is; and what `work` itself has to tell a client."""
     deadline = time.monotonic() + patience
     while True:
         try:
             return work()
+        except ApiError:
+            raise
         except Exception as error:  # a bug too: those who wait are to be told
             if time.monotonic() > deadline or not isinstance(error, TriviumError):
                 logger.exception("the store fails")

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 from fastapi import Request
@@ -18,7 +19,7 @@ from trivium.policy import Policy, Renderer
 from trivium.serve.agent import Agent, Outcome
 from trivium.serve.errors import ApiError, invalid, missing
 from trivium.serve.exchange import Exchanges
-from trivium.serve.following import follow
+from trivium.serve.following import Deployed, follow, keep_deployed
 from trivium.serve.keeping import Keeper
 from trivium.serve.keys import Caller, Keyring
 from trivium.serve.limits import Gate
@@ -27,6 +28,7 @@ from trivium.serve.options import Options
 from trivium.serve.pages import Pages
 from trivium.serve.recorder import Recorder
 from trivium.serve.redact import Rules
+from trivium.serve.routing import Lane, Route
 from trivium.serve.sessions import Sessions
 from trivium.serve.speaking import Desk
 from trivium.trace import Episode, Sampling, Store
@@ -42,7 +44,7 @@ class Service:
 
     def __init__(
         self,
-        models: Mapping[str, Policy],
+        models: Mapping[str, Policy | Deployed],
         options: Options,
         harness: Harness | None = None,
         outcome: Outcome | None = None,
@@ -50,7 +52,11 @@ class Service:
     ) -> None:
         """With a `harness` the first of `models` is an agent in it; `outcome` says what came of an episode beside its answer.
         `page_of` makes the page of an account's episodes in the store, or of all for an empty one."""
-        self.models, self.options, self.metrics = models, options, Metrics()
+        self._deployed = {name: each for name, each in models.items() if isinstance(each, Deployed)}
+        self.routes = {
+            name: each.route if isinstance(each, Deployed) else Route(Lane("", each)) for name, each in models.items()
+        }
+        self.options, self.metrics = options, Metrics()
         self.keyring, self.gate = Keyring.load(options.keys), Gate(options.concurrent)
         self.store = Store(options.store)
         self.exchanges = Exchanges(self.store)
@@ -64,19 +70,28 @@ class Service:
         self.pages = Pages(page_of) if page_of else None
 
     def _agent(self, harness: Harness, outcome: Outcome) -> Agent:
-        policy = next(iter(self.models.values()))
+        first = next(iter(self.routes))
         sampling = Sampling(temperature=0.0, max_tokens=harness.window.reply)
-        return Agent(harness, policy, sampling, self.keeper.keep, outcome, self.options.seconds)
+        return Agent(harness, lambda: self.routes[first], sampling, self.keeper.keep, outcome, self.options.seconds)
+
+    @property
+    def models(self) -> dict[str, Policy]:
+        """Who answers for each model, but for those whom a canary answers."""
+        return {name: route.incumbent.policy for name, route in self.routes.items()}
 
     def _renderer(self, policy: str) -> Renderer:
         """The renderer of the policy of this name."""
         return next(each.renderer for each in self.models.values() if each.name == policy)
 
+    def route(self, name: str) -> Route:
+        """Raises ApiError for a model that is not served."""
+        if (route := self.routes.get(name)) is None:
+            raise missing(f"there is no model {name!r:.100} here; there are {', '.join(self.routes)}")
+        return route
+
     def model(self, name: str) -> Policy:
-        """Raises ApiError for one that is not served."""
-        if (policy := self.models.get(name)) is None:
-            raise missing(f"there is no model {name!r:.100} here; there are {', '.join(self.models)}")
-        return policy
+        """Raises ApiError as `route`."""
+        return self.route(name).incumbent.policy
 
     @asynccontextmanager
     async def running(self, _: Any = None) -> AsyncGenerator[None]:
@@ -96,7 +111,12 @@ class Service:
     def _following(self) -> list[Coroutine[Any, Any, None]]:
         """What takes over new weights, for each model that can."""
         engines = [getattr(policy, "engine", policy) for policy in self.models.values() if self.options.follow]
-        return [follow(self.options.follow, engine, self.metrics) for engine in engines if hasattr(engine, "load")]
+        following: list[Coroutine[Any, Any, None]] = [
+            follow(self.options.follow, engine, self.metrics) for engine in engines if hasattr(engine, "load")
+        ]
+        for name, deployed in self._deployed.items():
+            following.append(keep_deployed(deployed, partial(self.routes.__setitem__, name), self.metrics))
+        return following
 
     async def _checkpoint(self) -> None:
         """A commit that also moves what was written ahead into the file takes ten times as long: so nobody waits for that."""

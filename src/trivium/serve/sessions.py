@@ -40,6 +40,8 @@ class Past:
     ended: float
     prompt: list[int]
     reply: list[int]
+    deployment: str = ""
+    propensity: float = 0.0
 
     @property
     def tokens(self) -> list[int]:
@@ -49,7 +51,7 @@ class Past:
 @dataclass(frozen=True, slots=True)
 class Opening:
     """How a request begins: the tokens of its prompt, of which the first `known` are those of the exchange `parent`; the
-    messages that the rest shows; its session; and the digest of its conversation."""
+    messages that the rest shows; its session; the digest of its conversation; and who said what it goes on from."""
 
     tokens: list[int]
     known: int
@@ -58,6 +60,8 @@ class Opening:
     session: str
     digest: str
     reason: str = ""
+    deployment: str = ""
+    propensity: float = 0.0
 
 
 class Sessions:
@@ -91,7 +95,7 @@ class Sessions:
 
     def remember(self, exchange: Exchange, prompt: Sequence[int]) -> None:
         """Keep what has been said in memory, for the request that extends it."""
-        past = Past(exchange.id, exchange.session, exchange.ended, list(prompt), exchange.tokens)
+        past = Past(exchange.id, exchange.session, exchange.ended, list(prompt), exchange.tokens, *_lane(exchange))
         for digest in (exchange.after, exchange.closing):
             place = _place(exchange.account, digest)
             self._size += len(prompt) - len(self._recent[place].prompt if place in self._recent else ())
@@ -200,7 +204,8 @@ def _at(ask: Ask, past: Past, tokens: list[int], new: list[Message], digest: str
     """Behind `past`, or in the session of its own that the request names."""
     if ask.session and ask.session != past.session:
         return Opening(tokens, 0, "", ask.messages, ask.session, digest, "another session went on")
-    return Opening(tokens, len(past.prompt) + len(past.reply), past.id, new, past.session, digest)
+    known = len(past.prompt) + len(past.reply)
+    return Opening(tokens, known, past.id, new, past.session, digest, "", past.deployment, past.propensity)
 
 
 def _past(line: Sequence[Exchange]) -> Past:
@@ -209,7 +214,11 @@ def _past(line: Sequence[Exchange]) -> Past:
     for exchange in line[:-1]:
         prompt += [*exchange.fresh, *exchange.tokens]
     last = line[-1]
-    return Past(last.id, last.session, last.ended, [*prompt, *last.fresh], last.tokens)
+    return Past(last.id, last.session, last.ended, [*prompt, *last.fresh], last.tokens, *_lane(last))
+
+
+def _lane(exchange: Exchange) -> tuple[str, float]:
+    return exchange.deployment, exchange.propensity
 
 
 def _place(account: str, digest: str) -> str:

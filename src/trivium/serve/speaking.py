@@ -19,6 +19,7 @@ from trivium.serve.exchange import Exchange
 from trivium.serve.keys import Caller
 from trivium.serve.metrics import Metrics
 from trivium.serve.recorder import Recorder
+from trivium.serve.routing import Choice, Route, user_of
 from trivium.serve.sessions import Opening, Sessions, chained, closing
 from trivium.serve.text import Hearing, Said, read
 from trivium.trace import Sampling
@@ -65,8 +66,9 @@ class Speaking:
     """A reply under way. `parts` are heard by one listener; who leaves it stops the reply, and what had been said is recorded
     as broken off. It goes on without waiting for a slow listener, so its slot is soon free again."""
 
-    def __init__(self, desk: Desk, policy: Policy, ask: Ask, caller: Caller, opening: Opening, sampling: Sampling) -> None:
-        self._desk, self._policy, self._ask, self._caller = desk, policy, ask, caller
+    def __init__(self, desk: Desk, choice: Choice, ask: Ask, caller: Caller, opening: Opening, sampling: Sampling) -> None:
+        self._desk, self._choice, self._ask, self._caller = desk, choice, ask, caller
+        self._policy = policy = choice.lane.policy
         self._opening, self._sampling = opening, sampling
         self.id, self.session, self._began = uuid.uuid4().hex, opening.session, time.time()
         self.read, self.known = len(opening.tokens), opening.known
@@ -153,13 +155,17 @@ class Speaking:
             tokens, heard.logprobs, versions, heard.kept, self._sampling, opening.messages, message, finish,
             opening.parent, opening.reason, chained(opening.digest, [message]), closing(account, [*opening.tokens, *tokens]),
             self._caller.key.consent, [] if opening.parent else self._ask.tools,
+            self._choice.lane.deployment, self._choice.propensity,
         )  # fmt: skip
 
 
-async def begin(desk: Desk, policy: Policy, ask: Ask, caller: Caller) -> Speaking:
-    """A reply to `ask`. Raises ApiError for what cannot be asked."""
+async def begin(desk: Desk, route: Route, ask: Ask, caller: Caller) -> Speaking:
+    """A reply to `ask` by whom `route` chooses. Raises ApiError for what cannot be asked."""
     try:
-        opening = await desk.sessions.open(ask, caller.account, policy.renderer)
+        opening = await desk.sessions.open(ask, caller.account, route.incumbent.policy.renderer)
+        choice = route.kept(opening.deployment, opening.propensity) if opening.parent else None
+        choice = choice or route.drawn(user_of(caller, opening.session))
+        policy = choice.lane.policy
         sampling = Sampling(ask.temperature, ask.top_p, ask.top_k, ask.reply or _room(policy, len(opening.tokens), desk.reply))
     except RecursionError:
         raise invalid("the conversation or a tool is nested too deeply") from None
@@ -170,7 +176,7 @@ async def begin(desk: Desk, policy: Policy, ask: Ask, caller: Caller) -> Speakin
         raise invalid(
             f"{len(opening.tokens)} tokens and a reply of {sampling.max_tokens} do not fit the context of {context} tokens"
         )
-    return Speaking(desk, policy, ask, caller, opening, sampling)
+    return Speaking(desk, choice, ask, caller, opening, sampling)
 
 
 def rendered(policy: Policy, ask: Ask) -> list[int]:

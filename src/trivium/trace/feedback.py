@@ -63,6 +63,8 @@ def _fault(feedback: Feedback) -> str:
         return f"the value of {feedback.kind} is 1 or 0, not {feedback.value:g}"
     if feedback.kind not in _TEXTS and (feedback.text or feedback.original):
         return f"{feedback.kind} has a value, and no text"
+    if feedback.kind in _TEXTS and feedback.value:
+        return f"{feedback.kind} has a text, and no value"
     if feedback.kind == "outcome" and not feedback.name:
         return "an outcome has a name, which says of what"
     return ""
