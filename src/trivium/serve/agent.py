@@ -70,8 +70,8 @@ class Attempt:
 
 
 class Agent:
-    """Whoever lives in `harness`; `route` says who that is now. `keep` writes an episode, in a thread of its own; `outcome` says
-    what came of one beside its answer."""
+    """Whoever lives in `harness`; `route` says who that is now. `keep` writes an episode, in a thread of its own; `outcome`
+    says what came of one beside its answer."""
 
     def __init__(
         self,
