@@ -117,7 +117,7 @@ def test_what_was_truly_done_is_no_call_that_returned():
     (scores,) = judged([episode], SWARM.scorer(0))
     assert (scores["assignments"], scores["parallelism"], scores["r_parallel"]) == (3, 3, 3 / 6)
     assert scores["r_finish"] == pytest.approx(2 / 3), "the second asked what the first had found"
-    assert scores["reward"] == pytest.approx(0.2 * 3 / 6 + 0.05 * 2 / 3 + scores["r_perf"])
+    assert scores["reward"] == pytest.approx(0.4 * 3 / 6 + 0.05 * 2 / 3 + scores["r_perf"])
 
 
 def test_a_table_in_fewer_steps_is_worth_more_and_one_that_is_not_there_nothing():
@@ -130,22 +130,22 @@ def test_a_table_in_fewer_steps_is_worth_more_and_one_that_is_not_there_nothing(
         return judged(attempts(lambda view: turns[sum(m["role"] == "assistant" for m in view.messages)], [task]))[0]
 
     quick, slow, late = after(1), after(3), after(4)
-    assert quick["item_f1"] == slow["item_f1"] == 1 and quick["reward"] - slow["reward"] == pytest.approx(0.5 * 2 / 4)
+    assert quick["item_f1"] == slow["item_f1"] == 1 and quick["reward"] - slow["reward"] == pytest.approx(0.4 * 2 / 4)
     assert (late["reward"], late["item_f1"], late["finished"]) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
     ("without", "lambdas"),
     [
-        ("nothing", [(0.2, 0.05), (0.1, 0.025), (0, 0), (0, 0)]),
+        ("nothing", [(0.4, 0.05), (0.2, 0.025), (0, 0), (0, 0)]),
         ("parallel", [(0, 0.05), (0, 0.025), (0, 0), (0, 0)]),
-        ("finish", [(0.2, 0), (0.1, 0), (0, 0), (0, 0)]),
-        ("anneal", [(0.2, 0.05)] * 4),
+        ("finish", [(0.4, 0), (0.2, 0), (0, 0), (0, 0)]),
+        ("anneal", [(0.4, 0.05)] * 4),
         ("swarm", [(0, 0)] * 4),
     ],
 )
 def test_both_lambdas_fall_to_zero_and_one_part_can_be_left_out(without, lambdas):
-    recipe = replace(SWARM, without=without)
+    recipe = replace(SWARM, without=without, anneal=0.5)
     scorers: list[Parl] = [recipe.scorer(step) for step in range(4)]
     assert [s.parallel for s in scorers] == pytest.approx([parallel for parallel, _ in lambdas], abs=1e-6)
     assert [s.finish for s in scorers] == pytest.approx([finish for _, finish in lambdas], abs=1e-6)

@@ -56,29 +56,27 @@ class Swarm(Recipe):
     """the run's folder"""
     warmup: int = 1200
     """tables that the teacher fills for the warm-up"""
-    sft_steps: int = 240
+    sft_steps: int = 200
     """steps of the warm-up, of 16 episodes each; 0 for a --model that is warm already, as the model-sft of a run"""
-    steps: int = 24
+    steps: int = 20
     """steps of RL"""
     groups: int = 8
     """tables a step, half of them wide"""
-    lr: float = 2e-4
-    """learning rate of RL"""
     algorithm: Literal["cispo", "dr_grpo", "composer2", "grpo", "dapo", "gspo", "kimi", "rft"] = "kimi"
     """a row of docs/algorithms.md; kimi: the report's"""
-    eval_tasks: int = 96
+    eval_tasks: int = 64
     """held-out tables at the end, half of them wide"""
     subagents: str = "nano"
     """the frozen sub-agents' model folder, as the model of a run of the search agent; nano: the base in the package"""
     critical: int = 4
     """critical steps of an episode"""
-    price: float = 0.5
+    price: float = 0.4
     """the share of a table's worth that all critical steps cost together"""
-    parallel: float = 0.2
+    parallel: float = 0.4
     """lambda 1 at the start: the weight of r_parallel"""
     finish: float = 0.05
     """lambda 2 at the start: the weight of r_finish"""
-    anneal: float = 0.5
+    anneal: float = 0.6
     """the share of RL's steps after which both are 0"""
     without: Without = "nothing"
     """leave one part out, to see what it is for: the sub-agents (a single agent, and its teacher one), r_parallel, r_finish,

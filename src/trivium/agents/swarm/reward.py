@@ -23,7 +23,7 @@ class SwarmScore:
     """
 
     budget: int
-    price: float = 0.5
+    price: float = 0.4
 
     async def __call__(self, episode: Episode) -> dict[str, float]:
         scores = dict(await table_score(episode))
