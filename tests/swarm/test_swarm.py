@@ -117,7 +117,7 @@ def test_what_was_truly_done_is_no_call_that_returned():
     (scores,) = judged([episode], SWARM.scorer(0))
     assert (scores["assignments"], scores["parallelism"], scores["r_parallel"]) == (3, 3, 3 / 6)
     assert scores["r_finish"] == pytest.approx(2 / 3), "the second asked what the first had found"
-    assert scores["reward"] == pytest.approx(0.4 * 3 / 6 + 0.05 * 2 / 3 + scores["r_perf"])
+    assert scores["reward"] == pytest.approx(0.3 * 3 / 6 + 0.15 * 2 / 3 + scores["r_perf"])
 
 
 def test_a_table_in_fewer_steps_is_worth_more_and_one_that_is_not_there_nothing():
@@ -137,10 +137,10 @@ def test_a_table_in_fewer_steps_is_worth_more_and_one_that_is_not_there_nothing(
 @pytest.mark.parametrize(
     ("without", "lambdas"),
     [
-        ("nothing", [(0.4, 0.05), (0.2, 0.025), (0, 0), (0, 0)]),
-        ("parallel", [(0, 0.05), (0, 0.025), (0, 0), (0, 0)]),
-        ("finish", [(0.4, 0), (0.2, 0), (0, 0), (0, 0)]),
-        ("anneal", [(0.4, 0.05)] * 4),
+        ("nothing", [(0.3, 0.15), (0.15, 0.075), (0, 0), (0, 0)]),
+        ("parallel", [(0, 0.15), (0, 0.075), (0, 0), (0, 0)]),
+        ("finish", [(0.3, 0), (0.15, 0), (0, 0), (0, 0)]),
+        ("anneal", [(0.3, 0.15)] * 4),
         ("swarm", [(0, 0)] * 4),
     ],
 )

@@ -56,10 +56,12 @@ class Swarm(Recipe):
     """the run's folder"""
     warmup: int = 1200
     """tables that the teacher fills for the warm-up"""
-    sft_steps: int = 200
+    sft_steps: int = 400
     """steps of the warm-up, of 16 episodes each; 0 for a --model that is warm already, as the model-sft of a run"""
-    steps: int = 20
+    steps: int = 18
     """steps of RL"""
+    lr: float = 2.5e-4
+    """learning rate of RL"""
     groups: int = 8
     """tables a step, half of them wide"""
     algorithm: Literal["cispo", "dr_grpo", "composer2", "grpo", "dapo", "gspo", "kimi", "rft"] = "kimi"
@@ -72,9 +74,9 @@ class Swarm(Recipe):
     """critical steps of an episode"""
     price: float = 0.4
     """the share of a table's worth that all critical steps cost together"""
-    parallel: float = 0.4
+    parallel: float = 0.3
     """lambda 1 at the start: the weight of r_parallel"""
-    finish: float = 0.05
+    finish: float = 0.15
     """lambda 2 at the start: the weight of r_finish"""
     anneal: float = 0.6
     """the share of RL's steps after which both are 0"""
