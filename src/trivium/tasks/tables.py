@@ -28,8 +28,8 @@ from trivium.tasks.world import Fact, World
 from trivium.trace.episode import Task
 
 WIDE = ((3, 2), (2, 3))
-"""Rows and columns of the wide tables: several rows and several facts of each. Of six rows with one column, whose questions differ
-in a name alone, a nano model copies the wrong name in every third (docs/log.md)."""
+"""Rows and columns of the wide tables: several rows and several facts of each. Of six rows with one column, whose questions
+differ in a name alone, a nano model copies the wrong name in every third (docs/log.md)."""
 SIMPLE = ((1, 1), (1, 2))
 NUMBER = "Fill the table. Answer each cell by its number."
 CITE = "Fill the table. Cite for each cell the passage that states it."
