@@ -125,3 +125,21 @@ def test_a_database_that_stays_away_is_told(cluster, renderer, tmp_path):
             and "postgres" not in refused.text
         )
         assert converse([address], 0, 1)
+
+
+def test_feedback_that_two_servers_are_sent_is_kept_once(cluster, renderer, tmp_path):
+    url = cluster.database("feedback")
+    services = [Service({"script": Scripted(adding, renderer)}, options(tmp_path, store=url)) for _ in range(2)]
+    with serving(services[0]) as one, serving(services[1]) as two:
+        (id,) = converse([one], 0, 1)
+        body = {"target": id, "kind": "edit", "text": "Hello, all.", "key": "k"}
+        with ThreadPoolExecutor(4) as pool:
+            sent = pool.map(
+                lambda number: httpx.post(f"{(one, two)[number % 2]}/v1/feedback", json=body, timeout=200), range(8)
+            )
+            assert sorted(each.status_code for each in sent) == [200] * 7 + [201]
+        (episode,) = sealed(services[1])
+        assert httpx.post(f"{two}/v1/feedback", json=body, timeout=200).status_code == 200
+        assert httpx.post(f"{two}/v1/feedback", json=body | {"text": "no"}, timeout=200).status_code == 409
+        (kept,) = services[0].store.feedback(episode.id)
+        assert (kept.text, kept.original, kept.episode) == ("Hello, all.", "Hello.", f"served/{id}")

@@ -160,3 +160,11 @@ def test_older_stores_are_read_as_they_are_and_brought_up_to_date_by_who_writes(
         assert store.scores("e/0")[0].value == 0.5
         with closing(sqlite3.connect(path)) as file:
             assert file.execute("SELECT value FROM pins WHERE name = 'schema'").fetchone() == ("3",)
+
+
+def test_a_reader_for_an_account_hears_of_its_own_episodes_alone(tmp_path):
+    store = Store(tmp_path / "store.db")
+    store.write([episode("e/0", account="bob"), episode("e/1", account="ann/u")])
+    store.listen([Feedback("k", "e/0", "vote"), Feedback("k", "e/1", "vote")])
+    reader = Store(tmp_path / "store.db", readonly=True, account="ann")
+    assert [each.episode for _, each in reader.tail_feedback()] == ["e/1"] and reader.feedback("e/0") == []
