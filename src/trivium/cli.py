@@ -42,6 +42,7 @@ usage: trivium VERB ...
   tasks check FILE                 such tasks proven again, in sandboxes
   serve RUN [options]              the model of a run behind OpenAI's and Anthropic's APIs; every call becomes a trace
   keys NAME [options]              make an API key for serve
+  live RUN [options]               learn from what people do with a served run, and deploy what is better
   rollback RUN [options]           take back the candidate that is tried out, or else the version that is served
   sandbox serve [options]          lend sandboxes to other processes and machines
   ask RUN "question" --corpus DOCS the trained search agent on your own documents
@@ -65,7 +66,7 @@ def main() -> None:
         print(f"trivium: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        goes_on = "; the same command goes on from the last checkpoint" if sys.argv[1:2] == ["train"] else ""
+        goes_on = "; the same command goes on from the last checkpoint" if sys.argv[1:2] in (["train"], ["live"]) else ""
         print(f"trivium: stopped{goes_on}", file=sys.stderr)
         sys.exit(130)
 
@@ -76,7 +77,7 @@ def _dispatch(words: list[str]) -> None:
     if words[0] == "--version":
         return print(version("trivium"))
     verbs = {"train": _train, "eval": _eval, "ask": _ask, "show": _show, "view": _view, "export": _export, "tasks": _tasks}
-    verbs |= {"serve": _serve, "keys": _keys, "sandbox": _sandbox, "fix": _fix, "rollback": _rollback}
+    verbs |= {"serve": _serve, "keys": _keys, "sandbox": _sandbox, "fix": _fix, "live": _live, "rollback": _rollback}
     if words[0] not in verbs:
         raise InputError(f"there is no verb {words[0]!r}; `trivium --help` lists them")
     verbs[words[0]](words)
@@ -163,6 +164,12 @@ def _keys(words: list[str]) -> None:
     from trivium.recipe.serving import new_key
 
     _run(new_key, words, 1)
+
+
+def _live(words: list[str]) -> None:
+    from trivium.recipe.live import live  # brings torch
+
+    _run(live, words, 1)
 
 
 def _rollback(words: list[str]) -> None:

@@ -37,6 +37,8 @@ from trivium.policy import Policy, Renderer
 from trivium.recipe.bases import base_folder
 from trivium.recipe.find import Home, home_of
 from trivium.reward import Scorer
+from trivium.reward.baseline import kind_of
+from trivium.reward.distill import Distilled, acceptance, distilled, keep_rate
 from trivium.trace import Episode, Task
 from trivium.viewer import Labels, Panels
 
@@ -178,6 +180,16 @@ class Recipe:
 
     def _lacks(self, method: str) -> InputError:
         return InputError(f"{type(self).__name__} is no whole agent yet: write its method {method}")
+
+    def worth(self) -> Distilled:
+        """What people's feedback on a served episode is worth, which `trivium live` learns from; default: whether they took
+        the answer, and how much of it they kept."""
+        return distilled({acceptance: 1.0, keep_rate: 1.0})
+
+    def kind(self, episode: Episode) -> str:
+        """The kind of a served task, whose mean reward is the baseline of `trivium live`; default: the word that the request
+        begins with."""
+        return kind_of(episode)
 
     def judge(self) -> Scorer:
         """What held-out episodes are judged by; default: as the last step's."""

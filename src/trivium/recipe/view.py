@@ -6,7 +6,7 @@ import io
 import math
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
 from threading import Lock, Thread
@@ -17,11 +17,12 @@ import tyro
 from rich.console import Console
 
 from trivium.errors import InputError, TriviumError
+from trivium.loops.cycles import Cycles
 from trivium.loops.run import write_text
 from trivium.recipe.show import Book
 from trivium.trace import Episode
 from trivium.viewer import screen
-from trivium.viewer.page import Index, Listing, Query, Sheet, beside_page, curves, episode_page, list_page, sheet
+from trivium.viewer.page import Index, Listing, Query, Sheet, beside_page, curves, cycles, episode_page, list_page, sheet
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -121,8 +122,11 @@ class Desk:
         return self.book.run is not None and not self.book.finished
 
     def charts(self) -> str:
-        """The curves of a run; a store that is no run has none."""
-        return curves(self.book.run.events(), self.book.agent.panels) if self.book.run else ""
+        """The curves of a run, and the turns of its live loop; a store that is no run has none."""
+        if not self.book.run:
+            return ""
+        turns = [asdict(cycle) for cycle in Cycles(self.book.run.folder).all()]
+        return curves(self.book.run.events(), self.book.agent.panels) + cycles(turns)
 
     def front(self, query: Query, first: int = 0) -> str:
         """The run's curves, and a hundred of its episodes from number `first` on."""

@@ -28,6 +28,8 @@ class Options:
     """requests under way at once; more are told to come again"""
     reply: int = 1024
     """tokens of a reply at most, where a request says nothing"""
+    temperature: float = 0.0
+    """at which the agent speaks; at 0 it takes the most likely word, of which `trivium live` can learn nothing: 1 for that"""
     seconds: float = 300.0
     """how long one request may take, and an episode of the agent"""
     stall: float = 60.0
@@ -52,6 +54,8 @@ class Options:
         for name in ("seconds", "stall", "idle", "drain"):
             if not getattr(self, name) > 0:
                 raise InputError(f"--{name} must be above 0, not {getattr(self, name)}")
+        if not 0 <= self.temperature <= 2:
+            raise InputError(f"--temperature is from 0 to 2, not {self.temperature}")
         if not 0 <= self.port < 65536 or not self.retention >= 0:
             raise InputError(f"--port is from 0 to 65535 and --retention at least 0, not {self.port} and {self.retention}")
         if self.stdio and not self.mcp:

@@ -71,7 +71,7 @@ class Service:
 
     def _agent(self, harness: Harness, outcome: Outcome) -> Agent:
         first = next(iter(self.routes))
-        sampling = Sampling(temperature=0.0, max_tokens=harness.window.reply)
+        sampling = Sampling(temperature=self.options.temperature, max_tokens=harness.window.reply)
         return Agent(harness, lambda: self.routes[first], sampling, self.keeper.keep, outcome, self.options.seconds)
 
     @property

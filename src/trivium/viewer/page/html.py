@@ -44,13 +44,13 @@ def episode_page(sheet: Sheet, home: str = "#", before: str = "", after: str = "
     """The page of an episode. `home`, `before`, `after`, `beside` and `file` are addresses: the list, the episodes around it,
     the same task by other policies, this page as a file; an empty one is no link."""
     links = {"before": before, "after": after, "beside": beside, "file": file}
-    return _render("episode.html", title=sheet.id, home=home, sheets=[("", sheet)], **links)
+    return render("episode.html", title=sheet.id, home=home, sheets=[("", sheet)], **links)
 
 
 def beside_page(title: str, sheets: Sequence[tuple[str, Sheet]], home: str = "#") -> str:
     """Episodes side by side, each below its title."""
     nothing = {"before": "", "after": "", "beside": "", "file": ""}
-    return _render("episode.html", title=title, home=home, sheets=sheets, **nothing)
+    return render("episode.html", title=title, home=home, sheets=sheets, **nothing)
 
 
 def list_page(
@@ -67,7 +67,7 @@ def list_page(
     episodes: dict[str, Any] = {"episodes": None}
     if listing:
         episodes = {name: getattr(listing, name) for name in Listing.__slots__} | {"episodes": listing.entries}
-    return _render(
+    return render(
         "list.html", title=title, home=home, runs=runs, curves=Markup(charts), table=table, growing=growing, **episodes
     )
 
@@ -80,13 +80,13 @@ def curves(events: Iterable[Event], panels: Panels = Panels()) -> str:
     held_out = panels.held_out or tuple(scores[:3]) or ("reward",)
     behaviour = panels.behaviour or tuple([*(name for name in scores if name != "reward"), *USUAL][:4])
     titles = {**TITLES, **panels.titles}
-    charts = [_chart(f"{name.replace('_', ' ')}, held out", series(events, "rl_eval", name), True) for name in held_out]
-    charts += [_chart("training reward", series(events, "rl", "reward"), False)]
+    charts = [chart(f"{name.replace('_', ' ')}, held out", series(events, "rl_eval", name), True) for name in held_out]
+    charts += [chart("training reward", series(events, "rl", "reward"), False)]
     for name in dict.fromkeys((*behaviour, *HEALTH)):
-        charts.append(_chart(titles.get(name, name.replace("_", " ")), series(events, "rl", name), False))
+        charts.append(chart(titles.get(name, name.replace("_", " ")), series(events, "rl", name), False))
     warm = series(events, "sft", "loss")
-    charts += [_chart("loss of the warm-up", warm, False)] if len(warm[0]) else []
-    return _render("curves.html", charts=charts)
+    charts += [chart("loss of the warm-up", warm, False)] if len(warm[0]) else []
+    return render("curves.html", charts=charts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class _Chart:
     now: str
 
 
-def _chart(title: str, points: Series, held_out: bool) -> _Chart:
+def chart(title: str, points: Series, held_out: bool) -> _Chart:
     """The chart of a series; held-out measures as they are, others smoothed, with the raw line behind."""
     steps, values = points
     if not len(steps):
@@ -144,5 +144,6 @@ def _asset(name: str) -> Markup:
     return Markup(files("trivium.viewer.page").joinpath(name).read_text(encoding="utf-8"))  # noqa: S704  (our own file)
 
 
-def _render(template: str, **values: Any) -> str:
+def render(template: str, **values: Any) -> str:
+    """A template of this room, filled in; style and script go inside."""
     return _environment().get_template(template).render(style=_asset("style.css"), script=_asset("page.js"), **values)
