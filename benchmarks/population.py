@@ -28,6 +28,8 @@ _LINE = re.compile(r"^(?P<text>.*\S) (?P<handle>#\d+)$", re.MULTILINE)
 _HANDLE = re.compile(r"#\d+")
 NOISE, SILENT, VOTES, TWICE = 0.1, 0.2, 0.15, 0.03
 """How often people act by their dice; say nothing to a bad answer; vote; send what they did twice, as a bad network does."""
+PATIENCE = 900.0
+"""Seconds that people wait for an answer: the machine may have other work."""
 ASKS, ANNOYED = 3, 2
 """Questions of a person, and bad answers in a row after which they leave for good."""
 
@@ -99,7 +101,7 @@ class Population:
         """People who come, ask, do what they do and go, `at_once` at a time, until `until` says so."""
         names = (f"{self.seed}-{number}" for number in count())
         limits = httpx.Limits(max_connections=2 * at_once)
-        async with httpx.AsyncClient(base_url=self.base, timeout=120, limits=limits) as client:
+        async with httpx.AsyncClient(base_url=self.base, timeout=PATIENCE, limits=limits) as client:
             await asyncio.gather(*(self._stream(client, names, until) for _ in range(at_once)))
 
     async def _stream(self, client: httpx.AsyncClient, names: Iterator[str], until: Callable[[], bool]) -> None:
@@ -155,7 +157,7 @@ class Population:
     async def panel(self, tasks: Sequence[Task], names: Sequence[str], at_once: int = 24) -> dict[str, float]:
         """The true satisfaction of some people with one question each, which they ask and say nothing to: task id -> number."""
         gate = asyncio.Semaphore(at_once)
-        async with httpx.AsyncClient(base_url=self.base, timeout=120) as client:
+        async with httpx.AsyncClient(base_url=self.base, timeout=PATIENCE) as client:
 
             async def one(number: int) -> float:
                 async with gate:
