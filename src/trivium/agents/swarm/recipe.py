@@ -133,8 +133,9 @@ class Swarm(Recipe):
 
     @cached_property
     def room(self) -> Window:
-        """Room for a table that was assigned cell by cell."""
-        return Window(1024, soft=0.9, hard=0.95, reply=320)
+        """Room for a table that was assigned cell by cell, in one reply, for what comes back and for a second such reply: with
+        1024 tokens and replies of 320 there was none for the last results (docs/log.md)."""
+        return Window(1536, soft=0.9, hard=0.95, reply=384)
 
     def harness(self) -> Harness:
         return self._harness_on(self.corpus_of, lambda: self.helper)
