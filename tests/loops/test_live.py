@@ -242,6 +242,16 @@ def test_a_candidate_that_is_held_is_learned_on_from_and_one_that_is_rejected_is
     assert [change.version for change in Deployments(run).read().changes] == [0, 3]
 
 
+def test_a_candidate_from_elsewhere_that_is_held_is_not_learned_on_from(run):
+    async def examine(*_):
+        return Decision("hold", "so it is")
+
+    traffic(Store(run / "served.db"), 30)
+    elsewhere = asyncio.run(loop(run, examine).try_out(run / "model", "a friend's"))
+    own = turn(run, examine=examine)
+    assert (elsewhere.outcome, elsewhere.version, own.base, own.version) == ("held", 1, 0, 2)
+
+
 def test_weights_that_are_not_finite_are_rejected_before_anything_is_measured(run, tmp_path):
     broken = Network.load(run / "model")
     broken.load_state({name: tensor.clone().fill_(float("nan")) for name, tensor in broken.state().items()})

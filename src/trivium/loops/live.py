@@ -125,9 +125,11 @@ class Live:
     def _next(self, last: Cycle | None) -> Cycle:
         """The record of the turn behind `last`, which has taken nothing yet."""
         incumbent = self.deployments.read().incumbent.version
-        known = max((cycle.version for cycle in self.cycles.all()), default=0)
+        every = list(self.cycles.all())
+        known = max((cycle.version for cycle in every), default=0)
         after, number = (last.until, last.number + 1) if last else (0, 1)
-        base = last.version if last and last.outcome == "held" and last.incumbent == incumbent else incumbent
+        own = next((cycle for cycle in reversed(every) if not cycle.origin), None)  # none that was made elsewhere
+        base = own.version if own and own.outcome == "held" and own.incumbent == incumbent else incumbent
         baseline = dict(last.baseline) if last else {}
         return Cycle(number, after, after, base, max(known, incumbent) + 1, incumbent, baseline=baseline)
 
