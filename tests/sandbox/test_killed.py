@@ -1,4 +1,4 @@
-"""`kill -9` of `trivium sandbox serve` leaves no process, no mount and no control group."""
+"""`kill -9` of `trivium sandbox serve` leaves no process, no mount, no folder and no control group."""
 
 from __future__ import annotations
 
@@ -80,4 +80,7 @@ async def _kill_while_it_sleeps(url: str, mark: str, service: subprocess.Popen[s
     until(lambda: not any(Path(f"/proc/{keeper}").exists() for keeper in keepers))
     until(lambda: not any(groups(keeper) for keeper in keepers))
     assert "trivium-ns-" not in Path("/proc/mounts").read_text()
+    folders = {found for each in mounts for mount in each for found in re.findall(r"/\S*trivium-ns-[^/\s]*", mount)}
+    until(lambda: not any(Path(folder).exists() for folder in folders))
+    assert folders
     await remote.close()

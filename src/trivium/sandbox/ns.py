@@ -1,7 +1,7 @@
 """Sandboxes of Linux namespaces: an overlay on layers of limited size, bubblewrap around each command, control groups, an
 allow-list of system calls, no network. They share the host's kernel, as containers do: no wall against a kernel's own faults.
 
-One keeper process (keeper.py) holds all mounts in a namespace of its own; when this process dies, however it dies, the keeper's
+One keeper process (keeper/) holds all mounts in a namespace of its own; when this process dies, however it dies, the keeper's
 socket ends, and with it go its sandboxes, mounts and groups. As root, commands run as a user that owns nothing else on the
 host. Without root a user namespace takes its place, and what is then not enforced stands in `capabilities().missing`.
 """
@@ -13,25 +13,17 @@ import contextlib
 import json
 import os
 import shutil
-import socket
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
 
 from trivium.errors import InputError, PlaceError, Unsupported
-from trivium.sandbox import keeper, seccomp
+from trivium.sandbox import seccomp
 from trivium.sandbox.base import WORK, Capabilities, Command, Limits, Result, Sandbox, SandboxError, inside, status
+from trivium.sandbox.line import Line, check
 from trivium.sandbox.local_unsafe import read_descriptor
 from trivium.sandbox.output import Tap
-from trivium.sandbox.packages import folders_of
-
-USER = 64_123
-"""Of all commands, where we are root: a number that owns nothing and is no user of the host."""
 
 _LIMITED = {"memory": "memory", "pids": "processes"}
 _FIRST = ["/bin/sh", "-c", '"$@"; exit $?', "sh"]
@@ -51,7 +43,7 @@ class Ns:
         if missing := next((tool for tool in _TOOLS if shutil.which(tool) is None), None):
             raise Unsupported(f"Ns needs {missing}: apt-get install {_TOOLS[missing]}")
         self._filter, self._packages = seccomp.program(), tuple(packages)
-        self._line: _Line | None = None
+        self._line: Line | None = None
         self._starting = asyncio.Lock()
 
     async def create(self, source: str, limits: Limits = Limits(), n: int = 1) -> list[Sandbox]:
@@ -60,7 +52,7 @@ class Ns:
         answer = await line.ask({"verb": "create", "source": path, "limits": asdict(limits), "n": n})
         if answer.get("error") == "source":
             raise InputError(f"{source} is neither an image's folder nor a snapshot of this provider")
-        _raise(answer, "a sandbox cannot be made")
+        check(answer, "a sandbox cannot be made")
         return [NsSandbox(line, id, limits, self._filter) for id in answer["boxes"]]
 
     async def forget(self, snapshot: str) -> None:
@@ -87,133 +79,19 @@ class Ns:
             await self._line.close()
             self._line = None
 
-    async def _started(self) -> _Line:
+    async def _started(self) -> Line:
         """The keeper; a new one where the old one died, whose sandboxes and snapshots are lost."""
         async with self._starting:
             if self._line is None or self._line.dead:
-                self._line = await _Line.open(self._packages)
+                self._line = await Line.open(self._packages)
             return self._line
-
-
-@dataclass(slots=True)
-class _Line:
-    """The conversation with a keeper. `groups` are the limits that control groups count; `shown` the arguments by which
-    bubblewrap shows the interpreter and the packages."""
-
-    process: subprocess.Popen[bytes]
-    socket: socket.socket
-    base: Path
-    groups: list[str] = field(default_factory=list)
-    shown: list[str] = field(default_factory=list)
-    dead: bool = False
-    _asked: dict[int, asyncio.Future[tuple[dict[str, Any], list[int]]]] = field(default_factory=dict)
-    _last: int = 0
-
-    @classmethod
-    async def open(cls, packages: Sequence[str]) -> _Line:
-        """Start a keeper and show it what commands may see. PlaceError where the kernel refuses."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        for end in (ours, theirs):
-            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
-        base = Path(tempfile.mkdtemp(prefix="trivium-ns-"))
-        process = _start(theirs, base)
-        line = cls(process, ours, base)
-        ours.setblocking(False)
-        hello: asyncio.Future[tuple[dict[str, Any], list[int]]] = asyncio.get_running_loop().create_future()
-        line._asked[0] = hello
-        asyncio.get_running_loop().add_reader(ours, line._hear)
-        line.groups = (await hello)[0].get("groups", [])
-        if line.dead:
-            raise PlaceError(f"namespaces cannot be had here: {line._why()}")
-        line.shown = [part for folder, place in _shown(packages) for part in ("--ro-bind", await line._bound(folder), place)]
-        return line
-
-    async def _bound(self, folder: Path) -> str:
-        answer = await self.ask({"verb": "bind", "folder": str(folder)})
-        _raise(answer, f"{folder} cannot be shown to sandboxes")
-        return answer["place"]
-
-    async def ask(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
-        """The keeper's answer. PlaceError where it is gone."""
-        answer, back = await self.ask_for_file(request, descriptors)
-        for descriptor in back:
-            os.close(descriptor)
-        return answer
-
-    async def ask_for_file(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> tuple[dict[str, Any], list[int]]:
-        """The same, with the descriptors that came back, which are the caller's to close."""
-        self._last += 1
-        id, answer = self._last, asyncio.get_running_loop().create_future()
-        self._asked[id] = answer
-        payload = json.dumps({"id": id, **request}).encode()
-        while not self.dead:
-            try:
-                socket.send_fds(self.socket, [payload], list(descriptors))
-                break
-            except BlockingIOError:  # it has not read what was asked before
-                await asyncio.sleep(0.001)
-            except OSError:
-                self._end()
-        if self.dead and not answer.done():
-            self._asked.pop(id, None)
-            raise PlaceError(f"the keeper of the sandboxes is gone: {self._why()}")
-        reply, back = await answer
-        if reply.get("error") == "dead":
-            raise PlaceError(f"the keeper of the sandboxes is gone: {self._why()}")
-        return reply, back
-
-    def _hear(self) -> None:
-        try:
-            data, descriptors, _, _ = socket.recv_fds(self.socket, 1 << 20, 16)
-        except BlockingIOError:
-            return
-        except OSError:
-            data, descriptors = b"", []
-        if not data:
-            return self._end()
-        reply = json.loads(data)
-        answer = self._asked.pop(reply["id"], None)
-        if answer and not answer.done():
-            answer.set_result((reply, descriptors))
-        else:  # whoever asked was cancelled
-            for descriptor in descriptors:
-                os.close(descriptor)
-
-    def _end(self) -> None:
-        """The keeper is gone: everybody who waits for it hears so."""
-        if not self.dead:
-            self.dead = True
-            asyncio.get_running_loop().remove_reader(self.socket)
-            self.socket.close()
-            for answer in self._asked.values():
-                if not answer.done():
-                    answer.set_result(({"error": "dead"}, []))
-            self._asked.clear()
-
-    def _why(self) -> str:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(5)
-        said = self.process.stderr.read().decode(errors="replace").strip() if self.process.stderr else ""
-        return said.splitlines()[-1] if said else f"it ended with status {self.process.returncode}"
-
-    async def close(self) -> None:
-        self._end()
-        try:
-            await asyncio.to_thread(self.process.wait, 30)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
-        if self.process.stderr:
-            self.process.stderr.close()
-        with contextlib.suppress(OSError):
-            self.base.rmdir()
 
 
 @dataclass(slots=True)
 class NsSandbox:
     """One sandbox; its files are an overlay that the keeper holds."""
 
-    line: _Line
+    line: Line
     id: str
     limits: Limits
     filter: bytes
@@ -242,7 +120,7 @@ class NsSandbox:
                     await asyncio.wait_for(reading, 10)  # all that held the pipes is dead
                 from_out.close()
                 from_err.close()
-            _raise(answer, "a command cannot be begun")
+            check(answer, "a command cannot be begun")
             (stdout, cut), (stderr, also) = (tap.text() for tap in taps)
             return Result(
                 status(answer["code"]),
@@ -272,7 +150,7 @@ class NsSandbox:
         async with self._turn:
             listing = os.memfd_create("files", os.MFD_CLOEXEC)
             try:
-                _raise(await self.line.ask({"verb": "list", "box": self.id}, (listing,)), "its files cannot be listed")
+                check(await self.line.ask({"verb": "list", "box": self.id}, (listing,)), "its files cannot be listed")
                 return dict(sorted(json.loads(os.pread(listing, os.fstat(listing).st_size, 0)).items()))
             finally:
                 os.close(listing)
@@ -282,7 +160,7 @@ class NsSandbox:
         answer, back = await self.line.ask_for_file(request)
         if answer.get("error") == "os":
             raise SandboxError(f"there is no file {path} to read ({answer['why']})")
-        _raise(answer, f"{path} cannot be read")
+        check(answer, f"{path} cannot be read")
         return await asyncio.to_thread(read_descriptor, back[0], path, most)
 
     async def write(self, files: Mapping[str, bytes]) -> None:
@@ -294,12 +172,12 @@ class NsSandbox:
                 os.close(holder)
             if answer.get("error") == "os":
                 raise SandboxError(f"{path} cannot be written: {answer['why']}")
-            _raise(answer, f"{path} cannot be written")
+            check(answer, f"{path} cannot be written")
 
     async def snapshot(self) -> str:
         async with self._turn:
             answer = await self.line.ask({"verb": "snapshot", "box": self.id})
-            _raise(answer, "no snapshot can be made")
+            check(answer, "no snapshot can be made")
             return answer["snapshot"]
 
     async def close(self) -> None:
@@ -329,41 +207,6 @@ _MASKED = [
     for part in ("--tmpfs", folder)
 ]
 """Packages of the interpreter itself, and of the system's: an empty folder stands before them."""
-
-
-def _start(theirs: socket.socket, base: Path) -> subprocess.Popen[bytes]:
-    """A keeper in a mount namespace of its own; without root in a user namespace as well."""
-    root = not os.geteuid()
-    flags = (
-        ["--mount", "--propagation", "private"]
-        if root
-        else ["--user", "--map-root-user", "--mount", "--propagation", "private"]
-    )
-    argv = [
-        "unshare",
-        *flags,
-        sys.executable,
-        "-I",
-        "-S",
-        keeper.__file__,
-        str(theirs.fileno()),
-        str(base),
-        str(USER if root else 0),
-    ]
-    environment = {"PATH": "/usr/bin:/bin", **({} if root else {"USERNS": "1"})}
-    process = subprocess.Popen(
-        argv, pass_fds=[theirs.fileno()], env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
-    theirs.close()
-    return process
-
-
-def _shown(packages: Sequence[str]) -> list[tuple[Path, str]]:
-    """Folders of the host and where commands see them, read-only: the interpreter, and each package."""
-    prefix = Path(sys.base_prefix)
-    places = [] if prefix == Path("/usr") else [(prefix, str(prefix))]
-    return places + [(folder, f"/packages/{folder.name}") for folder in folders_of(packages)]
 
 
 @dataclass(slots=True)
@@ -398,10 +241,3 @@ def _memory(data: bytes) -> int:
 def _plain(text: str) -> str:
     """The keeper fills in braces."""
     return text.replace("{", "{{").replace("}", "}}")
-
-
-def _raise(answer: dict[str, Any], what: str) -> None:
-    """PlaceError for an answer that says something is gone or broken."""
-    if "error" in answer:
-        gone = "this sandbox was closed, or its keeper was begun anew" if answer["error"] == "gone" else answer.get("why", "")
-        raise PlaceError(f"{what}: {gone}")
