@@ -106,10 +106,10 @@ def should_show(chance: float) -> bool:
 
 
 _COMPLAINTS = re.compile(
-    r"Traceback \(most recent call last\)|^\s*\w*(?:Error|Exception)\b|\b(?:segmentation fault|stack trace)\b"
+    r"Traceback \(most recent call last\)|^[ \t]*\w*(?:Error|Exception)\b|\b(?:segmentation fault|stack trace)\b"
     r"|\b(?:that(?:'s| is)|this is|you(?:'re| are)) (?:not right|(?:all )?(?:wrong|incorrect|nonsense|useless))\b"
     r"|\b(?:not what i|does(?:n't| not) work|did(?:n't| not) work|still (?:not|wrong|fails?|failing|broken|missing))\b"
-    r"|\b(?:try again|undo|revert|you (?:missed|forgot|ignored|broke))\b|^\s*(?:no[,.!]|wrong\b)",
+    r"|\b(?:try again|undo|revert|you (?:missed|forgot|ignored|broke))\b|^[ \t]*(?:no[,.!]|wrong\b)",
     re.IGNORECASE | re.MULTILINE,
 )
 _SAME = 0.8
