@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import time
 from dataclasses import replace
@@ -291,19 +292,23 @@ def test_the_canary_decides_by_what_the_people_whom_it_serves_say(run, better, o
 
 
 @pytest.mark.parametrize("by", ["a person", "an alarm"])
-def test_a_canary_is_rolled_back_by_a_person_and_by_an_alarm(run, by):
+def test_a_canary_is_rolled_back_by_a_person_and_by_an_alarm(run, by, monkeypatch):
+    monkeypatch.setattr("trivium.loops.live.POLL", 0.01)
     traffic(Store(run / "served.db"), 30)
     live = loop(run, share=0.5, detectors=[Detector("sixes", lambda episode: "6" in episode.task.prompt, most=0.5)])
-    watch = live._watch
+    live.trying = replace(live.trying, patience=60.0)
+    see, looks = live._see, itertools.count()
 
-    async def meanwhile(cycle):
-        if by == "a person":
+    async def meanwhile(*told):
+        """A person acts at the third look; an alarm is of all looks together, for each finds few episodes."""
+        look = next(looks)
+        if by == "a person" and look == 2:
             Deployments(run).rollback("a person saw it")
-        else:
-            traffic(live.store, 40, 600, version=1, deployment="1")
-        return await watch(cycle)
+        if by == "an alarm":
+            traffic(live.store, 8, 600 + 8 * look, version=1, deployment="1")
+        return await see(*told)
 
-    live._watch = meanwhile
+    live._see = meanwhile
     cycle = asyncio.run(live.cycle())
     assert cycle.outcome == "rolled_back" and Deployments(run).read().withdrawn == (1,)
     assert ("a person saw it" if by == "a person" else "sixes") in cycle.reason

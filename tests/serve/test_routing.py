@@ -21,8 +21,9 @@ from trivium.serve import following
 from trivium.serve.aside import Aside
 from trivium.serve.following import Deployed
 from trivium.serve.keys import LOCAL, Caller
-from trivium.serve.routing import Lane, Route, Wanted, is_drawn, user_of
+from trivium.serve.routing import Lane, Route, Wanted, is_drawn
 from trivium.serve.service import Service
+from trivium.trace.people import user_of
 
 
 @dataclass
@@ -158,7 +159,7 @@ def test_another_canary_draws_others(renderer):
         Route(lane, lane, 0.5)
     with pytest.raises(InputError, match="from 0 to 1"):
         Route(lane, share=2.0)
-    assert (user_of(Caller(LOCAL, "ann"), "s"), user_of(Caller(LOCAL), "s")) == ("local/ann", "s")
+    assert (user_of(Caller(LOCAL, "ann").account, "s"), user_of(Caller(LOCAL).account, "s")) == ("local/ann", "s")
 
 
 def test_an_engine_that_nobody_asks_any_more_ends_its_thread(tiny_model):

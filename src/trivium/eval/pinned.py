@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -51,10 +51,11 @@ class PinnedSuite:
         tasks = [[each.id, each.prompt, each.truth, each.messages, each.tools] for each in self.tasks]
         judge = [scorer_name(self.scorer), version(self.scorer), _code(self.scorer)]
         drawn = [self.seed, self.samples, asdict(self.sampling)]
+        code = sorted(Path(trivium.harness.__file__).parent.glob("*.py"))
         parts = {
             "tasks": blake3(msgspec.msgpack.encode(tasks)).hexdigest(),
             "harness": self.harness.digest,
-            "code of the harness": _digest(map(files.fingerprint, sorted(Path(trivium.harness.__file__).parent.glob("*.py")))),
+            "code of the harness": _digest([files.fingerprint(each) for each in code]),
             "judge": _digest(judge),
             "seeds and sampling": _digest(drawn),
         }
@@ -118,5 +119,5 @@ def _code(thing: object) -> str:
     return files.fingerprint(Path(path))
 
 
-def _digest(parts: Iterable) -> str:
-    return blake3(json.dumps(parts if isinstance(parts, dict) else list(parts), sort_keys=True).encode()).hexdigest()
+def _digest(parts: object) -> str:
+    return blake3(json.dumps(parts, sort_keys=True).encode()).hexdigest()

@@ -59,11 +59,6 @@ class Deployment:
     changes: tuple[Change, ...] = ()
 
     @property
-    def serial(self) -> int:
-        """The number of the last change: who keeps it sees whether there was another."""
-        return len(self.changes)
-
-    @property
     def reason(self) -> str:
         """Why the last change was made."""
         return self.changes[-1].reason if self.changes else ""
@@ -135,8 +130,6 @@ class Deployments:
             _refuse(now, candidate, self.folder)
             if (now.candidate, now.share) == (candidate, share):
                 return now
-            if now.candidate and now.candidate != candidate:
-                raise InputError(f"version {now.candidate.version} is tried out already: promote it or withdraw it first")
             return _told(replace(now, candidate=candidate, share=share), "canary", candidate.version, reason)
 
         return self._change(edit)
@@ -150,11 +143,9 @@ class Deployments:
         self.check(candidate)
 
         def edit(now: Deployment) -> Deployment:
-            _refuse(now, candidate, self.folder)
             if now.incumbent == candidate:
                 return now
-            if now.candidate and now.candidate != candidate:
-                raise InputError(f"version {now.candidate.version} is tried out already: promote it or withdraw it first")
+            _refuse(now, candidate, self.folder)
             previous = (*now.previous, now.incumbent)
             new = replace(now, incumbent=candidate, candidate=None, share=0.0, previous=previous)
             return _told(new, "promote", candidate.version, reason)
@@ -227,10 +218,12 @@ class Deployments:
 
 
 def _refuse(now: Deployment, candidate: Release, folder: Path) -> None:
-    """Raise Withdrawn for a version that was taken back."""
+    """Raise Withdrawn for a version that was taken back, InputError while another one is tried out."""
     if candidate.version in now.withdrawn:
         why = next((each.reason for each in reversed(now.changes) if each.version == candidate.version), "")
         raise Withdrawn(f"version {candidate.version} of {folder} was withdrawn ({why}): train another candidate")
+    if now.candidate not in (None, candidate):
+        raise InputError(f"version {now.candidate.version} is tried out already: promote it or withdraw it first")
 
 
 def _told(now: Deployment, verb: str, version: int, reason: str) -> Deployment:

@@ -25,18 +25,19 @@ from trivium.eval.canary import Canary
 from trivium.eval.gate import Decision, refuse_weights
 from trivium.loops.cycles import Cycle, Cycles, Outcome
 from trivium.loops.deploy import Deployments, Release, Withdrawn
-from trivium.loops.traffic import Rules, Window, held_out, take, user_of
+from trivium.loops.traffic import Rules, Window, held_out, take
 from trivium.reward.baseline import RunningBaseline, kind_of
 from trivium.reward.detectors import Detector, disbelieve, quarantined, watch
 from trivium.reward.distill import Distilled
 from trivium.trace import Episode, Store
+from trivium.trace.people import user_of
 from trivium.train import Batch, Checkpoints, Group, Learner
 
 POLL = 0.5
 """Seconds between two looks at the store."""
 
 ENOUGH = 32
-"""Episodes of a canary in one look of which a share says something."""
+"""Episodes of a canary of which a share says something."""
 
 Examine = Callable[[Path, int, Path, int], Awaitable[Decision]]
 """The gate: the folder and version of the candidate and of the incumbent, each to be spoken by an engine of its own."""
@@ -260,12 +261,13 @@ class Live:
         an alarm, or a person, took it back meanwhile."""
         deadline = time.monotonic() + self.trying.patience
         seen: dict[str, tuple[bool, float]] = {}
+        mine: list[Episode] = []
         number = cycle.canary["after"]
         while True:
             now = self.deployments.read()
             if cycle.version in now.withdrawn:
                 raise Withdrawn(now.reason)
-            number = await self._see(cycle, number, seen)
+            number = await self._see(cycle, number, seen, mine)
             decision = self.trying.rule.decide(seen.values())
             if decision.verdict != "hold":
                 return decision
@@ -273,11 +275,11 @@ class Live:
                 return Decision("hold", f"not shown in {self.trying.patience:g} seconds: {decision.reason}", decision.evidence)
             await asyncio.sleep(POLL)
 
-    async def _see(self, cycle: Cycle, after: int, seen: dict[str, tuple[bool, float]]) -> int:
-        """Add the first visit of everybody who came since, as people are drawn and not visits; the number of the last one that
-        had time to be judged. Raises Withdrawn on an alarm of a detector about the canary's own episodes."""
+    async def _see(self, cycle: Cycle, after: int, seen: dict[str, tuple[bool, float]], mine: list[Episode]) -> int:
+        """Add the first visit of everybody who came since, as people are drawn and not visits, and to `mine` what the canary
+        said; the number of the last one that had time to be judged. Raises Withdrawn on an alarm of a detector about all that
+        it said so far: in one look there are few."""
         lanes = {str(cycle.version): True, str(cycle.incumbent): False}
-        mine: list[Episode] = []
         now = time.time()
         for number, episode in self.store.tail(after, 1000):
             if now - self.listening.rules.settle < episode.ended <= now:
@@ -287,7 +289,7 @@ class Live:
                 continue
             if lanes[episode.deployment]:
                 mine.append(episode)
-            if (user := user_of(episode)) not in seen:
+            if (user := user_of(episode.account, episode.session)) not in seen:
                 seen[user] = (lanes[episode.deployment], ((await self._worth(episode))["reward"] + 1) / 2)
         alarms = [str(each) for each in watch(mine, self.listening.detectors) if each.alarm and each.episodes >= ENOUGH]
         if alarms:
@@ -304,7 +306,7 @@ def served(episodes: Sequence[Episode], worth: Mapping[str, float], holdout: flo
     for episode in episodes:
         lanes.setdefault(f"version {episode.deployment or 0}", []).append(episode)
         lanes.setdefault("everybody", []).append(episode)
-        if held_out(user_of(episode), holdout):
+        if held_out(user_of(episode.account, episode.session), holdout):
             lanes.setdefault("held out", []).append(episode)
     return {name: _summary(mine, worth, weighted=name == "everybody") for name, mine in lanes.items()}
 

@@ -8,14 +8,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from blake3 import blake3
-
 from trivium.errors import InputError
 from trivium.loops.staleness import versions
 from trivium.trace import Episode, Store
-
-SERVED = "served/"
-"""How the ids of episodes begin that people had (serve/assemble.py)."""
+from trivium.trace.people import SERVED, is_drawn, user_of
 
 LEARNED, HELDOUT = "learned", "heldout"
 """Two of the fates of an episode (`Window`)."""
@@ -74,15 +70,9 @@ class Window:
             self.fresh.append(episode)
 
 
-def user_of(episode: Episode) -> str:
-    """Whose episode it is: the user's whom the request named, or, where nobody was named, the conversation's."""
-    return episode.account if "/" in episode.account or not episode.session else episode.session
-
-
 def held_out(user: str, share: float) -> bool:
-    """Whether a user is among the `share` who are never learned from: by a hash, so in every cycle and process the same."""
-    number = int.from_bytes(blake3(f"holdout {user}".encode()).digest(8), "big")
-    return number < share * 2**64
+    """Whether a user is among the `share` who are never learned from."""
+    return is_drawn(f"holdout {user}", share)
 
 
 AGENT = frozenset({"agent"})
@@ -108,7 +98,7 @@ def take(store: Store, after: int, rules: Rules, line: Sequence[int], now: float
 
 
 def _fate(episode: Episode, rules: Rules, line: Sequence[int], now: float) -> str:
-    if held_out(user_of(episode), rules.holdout):
+    if held_out(user_of(episode.account, episode.session), rules.holdout):
         return HELDOUT
     if episode.ended and now - episode.ended > 3600 * rules.hours:
         return "old"

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import tyro
 
-from trivium.engine import Engine
 from trivium.errors import InputError
 from trivium.eval.canary import Canary
 from trivium.eval.gate import Decision, Gate
@@ -22,6 +21,7 @@ from trivium.loops.traffic import Rules
 from trivium.nn import Network
 from trivium.recipe.base import Recipe
 from trivium.recipe.find import opened
+from trivium.recipe.memory import fitting_engine
 from trivium.recipe.parts import Parts
 from trivium.recipe.show import RunFolder
 from trivium.recipe.watcher import embedding
@@ -137,7 +137,7 @@ def learner_of(parts: Parts, options: Options, model: Path) -> Learner:
         options.lr or recipe.lr,
         reference=reference,
         optimizer=AdamW(options.substeps, momentum=recipe.momentum),
-        compute=Compute(min(fit.micro_tokens, 4096), recipe.autocast, fit.recompute),
+        compute=Compute(fit.micro_tokens, recipe.autocast, fit.recompute),
     )
 
 
@@ -146,7 +146,7 @@ async def _examine(
 ) -> Decision:
     """The gate's decision, of two engines that nobody publishes to."""
     one, other = (
-        Engine(model, renderer=parts.renderer, slots=32, context=parts.window.budget, version=number)
+        fitting_engine(model, parts.renderer, parts.window.budget, version=number)
         for model, number in ((candidate, version), (incumbent, before))
     )
     return (await trial(gate, suites, one, other, batch=64)).decision

@@ -260,11 +260,11 @@ def _saved(network: Network, tokens: int) -> int:
     return sum(saved.values())
 
 
-def fitting_engine(model: str | Path, renderer: Renderer, context: int, slots: int = SLOTS) -> Engine:
+def fitting_engine(model: str | Path, renderer: Renderer, context: int, slots: int = SLOTS, version: int = 0) -> Engine:
     """An engine to measure or to ask a model with. It speaks for as many contexts at once as fit, `slots` at most; the others
     wait. InputError where one does not fit."""
     network = Network.load(model)
-    return Engine(network, renderer=renderer, slots=fitting_slots(network, context, slots), context=context)
+    return Engine(network, renderer=renderer, slots=fitting_slots(network, context, slots), context=context, version=version)
 
 
 def fitting_slots(network: Network, context: int, wanted: int) -> int:

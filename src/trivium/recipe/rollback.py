@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import tyro
-
 from trivium.loops.deploy import Deployment, Deployments
-
-RunFolder = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="RUN")]
+from trivium.recipe.show import RunFolder
 
 
 def rollback(run: RunFolder, reason: str = "a person asked for it") -> None:

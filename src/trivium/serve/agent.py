@@ -13,12 +13,12 @@ from typing import Any
 
 from trivium.errors import InputError, TriviumError
 from trivium.harness import CallEvent, CutEvent, Event, Harness, TurnEvent
-from trivium.serve.assemble import PREFIX
 from trivium.serve.errors import invalid
 from trivium.serve.keys import Caller, Key
 from trivium.serve.recorder import stored
-from trivium.serve.routing import Choice, Route, user_of
+from trivium.serve.routing import Choice, Route
 from trivium.trace import Call, Episode, Prune, Restart, Sampling, Stop, Task
+from trivium.trace.people import SERVED, user_of
 
 Told = dict[str, Any]
 Outcome = Callable[[Episode], Awaitable[str]]
@@ -99,7 +99,7 @@ class Agent:
     def begin(self, caller: Caller, task: Task, session: str, seed: int, inside: AbstractContextManager[None]) -> Attempt:
         """Begin an episode, which lives `inside` its limit. ApiError for a question that does not fit the window."""
         attempt = Attempt(uuid.uuid4().hex, session or uuid.uuid4().hex, caller.account)
-        choice = self._route().drawn(user_of(caller, attempt.session))
+        choice = self._route().drawn(user_of(caller.account, attempt.session))
         try:
             self._harness.open("0", choice.lane.policy, task.prompt, self._sampling, task.messages)
         except InputError as error:
@@ -131,7 +131,7 @@ class Agent:
                 task,
                 choice.lane.policy,
                 seed=seed,
-                id=PREFIX + attempt.id,
+                id=SERVED + attempt.id,
                 sampling=self._sampling,
                 seconds=self._seconds,
                 watch=watch,

@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from trivium.policy.message import Message
 from trivium.serve.exchange import Exchange
 from trivium.trace import Call, Episode, Piece, Point, Restart, Segment, Stop, Task, Thread
+from trivium.trace.people import SERVED
 
-PREFIX = "served/"
-"""What the ids of episodes begin with that people had."""
 _STOPS = {
     "stop": Stop("finished"),
     "tool_calls": Stop("finished", "the client took the calls and came back no more"),
@@ -34,7 +33,7 @@ def episode_of(exchanges: Sequence[Exchange], before: Sequence[Exchange] = ()) -
     for exchange in before:
         contexts[exchange.id] = _context(exchange, contexts)
     episode = Episode(
-        PREFIX + first.id, _task(first), began=first.began, ended=last.ended, session=first.session, account=first.account
+        SERVED + first.id, _task(first), began=first.began, ended=last.ended, session=first.session, account=first.account
     )
     if len({exchange.deployment for exchange in exchanges}) == 1:  # else nobody's: its tokens know their versions
         episode.deployment, episode.propensity = first.deployment, first.propensity

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from sqlalchemy import Connection, select
 
 from trivium.errors import InputError
-from trivium.serve.assemble import PREFIX
 from trivium.serve.errors import ApiError, missing
 from trivium.serve.exchange import EXCHANGES, REPLIES, Exchanges, accounts_of, decoded
 from trivium.serve.keys import Caller
 from trivium.serve.redact import Rules
 from trivium.trace import Feedback
+from trivium.trace.people import SERVED
 from trivium.trace.schema import EPISODES
 
 
@@ -60,5 +60,5 @@ def _target(connection: Connection, caller: Caller, id: str) -> Target | None:
     if row is not None:
         return Target(row.episode, row.account, row.said)
     mine = accounts_of(caller, EPISODES.c.account)
-    row = connection.execute(select(EPISODES.c.id, EPISODES.c.account).where(EPISODES.c.id == PREFIX + id, mine)).first()
+    row = connection.execute(select(EPISODES.c.id, EPISODES.c.account).where(EPISODES.c.id == SERVED + id, mine)).first()
     return None if row is None else Target(row.id, row.account)

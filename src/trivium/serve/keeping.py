@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from sqlalchemy import ColumnElement, Connection, and_, select, update
 
 from trivium.policy import Renderer
-from trivium.serve.assemble import PREFIX, episode_of
+from trivium.serve.assemble import episode_of
 from trivium.serve.exchange import EXCHANGES, REPLIES, Exchange, Exchanges, accounts_of, session_of
 from trivium.serve.feedback import hear
 from trivium.serve.keys import Caller, Key
 from trivium.serve.redact import Rules, redacted
 from trivium.trace import Episode, Feedback, decode
+from trivium.trace.people import SERVED
 from trivium.trace.schema import EPISODES, FEEDBACK, SCORES
 
 
@@ -49,7 +50,7 @@ class Keeper:
             if not new:
                 return None
             before = session_of(connection, account, session, sealed=True)
-            id = PREFIX + new[0].id if all(exchange.consent for exchange in new) else ""
+            id = SERVED + new[0].id if all(exchange.consent for exchange in new) else ""
             if id:
                 episode = redacted(episode_of(new, before), self.rules, self.renderers)
                 self.exchanges.store.append(connection, [episode])
@@ -75,7 +76,7 @@ class Keeper:
         """An episode that a key or one of its users had here."""
         mine = accounts_of(Caller(key), EPISODES.c.account)
         with self.exchanges.store.reading() as connection:
-            data = connection.execute(select(EPISODES.c.data).where(EPISODES.c.id == PREFIX + id, mine)).scalar()
+            data = connection.execute(select(EPISODES.c.data).where(EPISODES.c.id == SERVED + id, mine)).scalar()
         return None if data is None else decode(data)
 
     def hear(self, caller: Caller, feedback: Feedback) -> bool:
@@ -105,6 +106,6 @@ class Keeper:
 
     def _delete(self, connection: Connection, which: ColumnElement[bool]) -> int:
         """Of episodes that people had here, and of no others that the store may hold."""
-        served = and_(which, EPISODES.c.id.startswith(PREFIX, autoescape=True))
+        served = and_(which, EPISODES.c.id.startswith(SERVED, autoescape=True))
         connection.execute(REPLIES.delete().where(REPLIES.c.episode.in_(select(EPISODES.c.id).where(served))))
         return self.exchanges.store.delete(connection, served)

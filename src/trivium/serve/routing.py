@@ -9,11 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from blake3 import blake3
-
 from trivium.errors import InputError
 from trivium.policy import Policy
-from trivium.serve.keys import Caller
+from trivium.trace import people
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +62,7 @@ class Route:
 
 def is_drawn(user: str, deployment: str, share: float) -> bool:
     """Whether a user is of the `share` that `deployment` answers."""
-    number = int.from_bytes(blake3(f"canary {deployment} {user}".encode(errors="replace")).digest(8), "big")
-    return number < share * 2**64
-
-
-def user_of(caller: Caller, session: str) -> str:
-    """Whom a lot falls on: the user whom the request names, or, where it names none, its conversation: one key may stand for
-    everybody who uses an application."""
-    return caller.account if caller.user else session
+    return people.is_drawn(f"canary {deployment} {user}", share)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,11 @@ from trivium.serve.exchange import Exchange
 from trivium.serve.keys import Caller
 from trivium.serve.metrics import Metrics
 from trivium.serve.recorder import Recorder
-from trivium.serve.routing import Choice, Route, user_of
+from trivium.serve.routing import Choice, Route
 from trivium.serve.sessions import Opening, Sessions, chained, closing
 from trivium.serve.text import Hearing, Said, read
 from trivium.trace import Sampling
+from trivium.trace.people import user_of
 
 Part = str | Answer
 
@@ -164,7 +165,7 @@ async def begin(desk: Desk, route: Route, ask: Ask, caller: Caller) -> Speaking:
     try:
         opening = await desk.sessions.open(ask, caller.account, route.incumbent.policy.renderer)
         choice = route.kept(opening.deployment, opening.propensity) if opening.parent else None
-        choice = choice or route.drawn(user_of(caller, opening.session))
+        choice = choice or route.drawn(user_of(caller.account, opening.session))
         policy = choice.lane.policy
         sampling = Sampling(ask.temperature, ask.top_p, ask.top_k, ask.reply or _room(policy, len(opening.tokens), desk.reply))
     except RecursionError:
