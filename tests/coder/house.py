@@ -55,6 +55,7 @@ TASK = Task(
         "files": {"cart.py": CART, "shop/rates.py": "RATE = 3\n\n\nclass Rates:\n    def rate(self):\n        return RATE\n"},
         "tests": {"tests/test_hidden.py": "import cart\n\n\ndef test_tax():\n    assert cart.tax(1) == 3\n"},
         "expected": ["tests/test_hidden.py::test_tax", "tests/test_hidden.py::test_total"],
+        "fixed": ["tests/test_hidden.py::test_tax"],
         "change": {"cart.py": CART.replace("- 2", "+ 2")},
         "edits": [{"path": "cart.py", "name": "tax", "old": " return price - 2", "new": " return price + 2"}],
         "clues": [],

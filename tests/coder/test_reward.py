@@ -10,10 +10,11 @@ import pytest
 from tests.coder.house import CART, TASK, FakeDesks, attempt
 from trivium.agents.coder.behaviour import TERMS
 from trivium.agents.coder.desk import Desks
-from trivium.agents.coder.reward import PRICES, CoderReward
+from trivium.agents.coder.reward import PRICES, CoderReward, change
 from trivium.policy.scripted import call, say
 from trivium.reward.effort import Effort, effort
 from trivium.sandbox import Result
+from trivium.trace import Task
 
 RIGHT = " return price + 2"
 READ = call(("read_file", {"path": "cart.py"}))
@@ -34,7 +35,7 @@ class ByText:
         desk = await self.desks.open(task, snapshot)
         text = await desk.text("cart.py")
         await desk.close()
-        return {"test_tax": RIGHT in text, "test_total": "sum(items)" in text}
+        return dict(zip(task.truth["expected"], (RIGHT in text, "sum(items)" in text), strict=True))
 
 
 def sed(files) -> Result:
@@ -49,12 +50,25 @@ def scores(renderer, *messages, without: str = "", **changes) -> dict[str, float
     return asyncio.run(replace(reward, **changes)(episode))
 
 
-def test_the_share_of_hidden_tests_and_a_bonus_for_all(renderer):
+def test_tests_fixed_less_tests_broken_and_a_bonus_for_all(renderer):
     right = scores(renderer, READ, EDIT, say("Done."), effort=0.0)
     wrong = scores(renderer, READ, say("Done."), effort=0.0)
     broken = scores(renderer, call(("write_file", {"path": "cart.py", "text": "x"})), say("Done."), effort=0.0)
-    assert (right["reward"], wrong["reward"], broken["reward"]) == (1.5, 0.5, 0.0)
-    assert (right["solved"], wrong["passed"]) == (1.0, 0.5)
+    assert (right["reward"], wrong["reward"], broken["reward"]) == (1.5, 0.0, -1.0)
+    assert (right["solved"], right["fixed"], wrong["fixed"], wrong["broken"], broken["broken"]) == (1.0, 1.0, 0.0, 0.0, 1.0)
+
+
+def test_where_no_test_is_named_as_fixed_all_are_to_be(renderer):
+    plain = Task("t", "Do it.", {key: value for key, value in TASK.truth.items() if key != "fixed"})
+    assert change(plain, {"a": True, "b": False}) == (0.5, 0.0)
+    assert change(TASK, dict.fromkeys(TASK.truth["expected"], True)) == (1.0, 0.0)
+
+
+def test_doing_nothing_is_worth_less_than_an_attempt_that_fails_half_the_time(renderer):
+    nothing = scores(renderer, say("Done."))["reward"]
+    right = scores(renderer, READ, EDIT, say("Done."))["reward"]
+    wrong = scores(renderer, READ, call(("edit_file", {"path": "cart.py", "old": "- 2", "new": "- 1"})), say("Done."))
+    assert nothing <= 0 < (right + wrong["reward"]) / 2
 
 
 def test_effort_is_counted_by_its_kinds(renderer):

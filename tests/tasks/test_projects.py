@@ -53,7 +53,8 @@ def made():
 def test_hidden_tests_fail_before_and_pass_after(made, tmp_path):
     for number, task in enumerate(made):
         before, after = task.truth["files"], task.truth["files"] | task.truth["change"]
-        assert not all(outcomes(tmp_path / f"{number}-before", before, task).values()), task.prompt
+        failed = {id for id, passes in outcomes(tmp_path / f"{number}-before", before, task).items() if not passes}
+        assert failed and failed == set(task.truth["fixed"]), task.prompt
         assert all(outcomes(tmp_path / f"{number}-after", after, task).values()), task.prompt
 
 

@@ -15,11 +15,11 @@ def _change(task: Task) -> str:
 LABELS = Labels(answer=_change, maxima={"reward": 1.5})
 
 PANELS = Panels(
-    table=("solved", "passed", "broken_calls", "unfinished", "summaries", "summary_tokens", "turns", "edits"),
-    held_out=("reward", "solved", "passed"),
+    table=("solved", "fixed", "broken", "broken_calls", "unfinished", "summaries", "summary_tokens", "turns", "edits"),
+    held_out=("reward", "solved", "fixed"),
     behaviour=("broken_calls", "turns", "edits", "unfinished"),
-    arms=(("reward", "solved", "passed", "broken_calls"), ("turns", "summaries", "effort_price", "entropy")),
-    shares=frozenset({"solved", "passed", "unfinished"}),
-    titles={"solved": "all hidden tests pass", "passed": "hidden tests passed"},
+    arms=(("reward", "solved", "fixed", "broken_calls"), ("turns", "summaries", "effort_price", "entropy")),
+    shares=frozenset({"solved", "fixed", "broken", "unfinished"}),
+    titles={"solved": "all hidden tests pass", "fixed": "tests that the change fixes pass", "broken": "tests broken"},
     progress={"reward": "reward", "solved": "solved"},
 )

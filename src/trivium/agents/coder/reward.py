@@ -1,9 +1,10 @@
 """What a coder's episode was worth: hidden tests, a price on effort, and prices on behaviour, each a score that can be seen.
 
-reward = passed + bonus * solved - effort * C(x) - sum of price * term
+reward = fixed - broken + bonus * solved - effort * C(x) - sum of price * term
 
-passed   share of the hidden tests that pass on the files as the episode left them
-solved   1 where all of them do
+fixed    share that passes of the hidden tests that the right change makes pass (SWE-bench calls them fail to pass)
+broken   share that no longer passes of the others (pass to pass): leaving all as it was is worth nothing, not their share
+solved   1 where all of them pass
 C(x)     Composer 2's concave penalty of the weighted effort x (report 4.2, which gives no numbers: ours)
 terms    agents/coder/behaviour.py; `unfinished` is an episode that came to no end of its own
 """
@@ -46,14 +47,16 @@ class CoderReward:
 
     async def __call__(self, episode: Episode) -> dict[str, float]:
         results = await self.grader.grade(episode.task, episode.snapshots[-1] if episode.snapshots else "")
-        passed, solved = sum(results.values()) / len(results), float(all(results.values()))
+        fixed, broken = change(episode.task, results)
+        solved = float(all(results.values()))
         terms = {**{name: term(episode) for name, term in TERMS.items()}, "unfinished": unfinished(episode)}
         spent = effort(episode, self.renderer)
         price = self.effort * effort_penalty(spent.weighted(WEIGHTS))
         behaviour = sum(self.prices.get(name, 0.0) * value for name, value in terms.items())
         return {
-            "reward": passed + self.bonus * solved - price - behaviour,
-            "passed": passed,
+            "reward": fixed - broken + self.bonus * solved - price - behaviour,
+            "fixed": fixed,
+            "broken": broken,
             "solved": solved,
             **terms,
             "effort_price": price,
@@ -62,6 +65,14 @@ class CoderReward:
             "turns": spent.turns,
             "edits": float(sum(call.name == "edit_file" and not call.error for call in episode.agent.calls)),
         }
+
+
+def change(task: Task, results: Mapping[str, bool]) -> tuple[float, float]:
+    """Shares (fixed, broken) of a task's hidden tests. One that does not say which its change fixes has all of them to fix."""
+    named = set(task.truth.get("fixed") or results)
+    targets = [passes for id, passes in results.items() if id in named]
+    others = [passes for id, passes in results.items() if id not in named]
+    return sum(targets) / len(targets), others.count(False) / max(len(others), 1)
 
 
 def unfinished(episode: Episode) -> float:

@@ -38,8 +38,8 @@ def task(rng: random.Random, draft: Draft, id: str, grade: int) -> Task | None:
     """The draft as a task; None where its edits do not lead to its end, or no hidden test would fail before them."""
     files = {module.path: module.source for module in draft.before} | dict(draft.texts)
     right = {module.path: module.source for module in draft.after} | dict(draft.texts)
-    tests = _tests(rng, draft)
-    if tests is None or apply(files, draft.edits) != right:
+    tests, fixed = _tests(rng, draft)
+    if not fixed or apply(files, draft.edits) != right:
         return None
     truth: dict[str, Any] = {
         "grade": grade,
@@ -47,6 +47,7 @@ def task(rng: random.Random, draft: Draft, id: str, grade: int) -> Task | None:
         "files": dict(sorted(files.items())),
         "tests": {HIDDEN: _source(draft, tests)},
         "expected": [f"{HIDDEN}::{name}" for name in tests],
+        "fixed": [f"{HIDDEN}::{name}" for name in tests if name in fixed],
         "change": {path: text for path, text in right.items() if files[path] != text},
         "edits": [asdict(edit) for edit in draft.edits],
         "clues": list(draft.clues),
@@ -54,21 +55,22 @@ def task(rng: random.Random, draft: Draft, id: str, grade: int) -> Task | None:
     return Task(id, draft.prompt, truth)
 
 
-def _tests(rng: random.Random, draft: Draft) -> dict[str, list[str]] | None:
-    """Test name -> its lines: for each function in the files that change, and what the draft checks besides."""
+def _tests(rng: random.Random, draft: Draft) -> tuple[dict[str, list[str]], set[str]]:
+    """Test name -> its lines, for each function in the files that change and what the draft checks besides; and the tests that
+    fail before the change, none where a slip shows in no call."""
     wrong, right = run(draft.before), run(draft.after)
     edited = {edit.path for edit in draft.edits}
     tests = {f"test_{name}": list(lines) for name, lines in draft.checks.items()}
-    told_apart = bool(tests)
+    fixed = set(tests)
     for module in draft.after:
         for function in module.functions if module.path in edited else ():
             calls = _calls(rng, function, wrong, right)
             changed = any(edit.name == function.name for edit in draft.edits)
             if changed and not draft.checks and not calls[0][1]:
-                return None
-            told_apart |= calls[0][1]
+                return tests, set()
+            fixed |= {f"test_{function.name}"} if calls[0][1] else set()
             tests[f"test_{function.name}"] = [equality(module, function.name, arguments, right) for arguments, _ in calls]
-    return tests if told_apart else None
+    return tests, fixed
 
 
 def equality(module: Module, function: str, arguments: tuple[int, ...], space: dict[str, Any]) -> str:
