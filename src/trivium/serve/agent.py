@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from trivium.errors import InputError, TriviumError
-from trivium.harness import CallEvent, CutEvent, Event, Harness, TurnEvent
+from trivium.harness import CallEvent, Crew, CutEvent, Event, Harness, TurnEvent
+from trivium.policy import Policy
 from trivium.serve.errors import invalid
 from trivium.serve.keys import Caller, Key
 from trivium.serve.recorder import stored
@@ -90,6 +91,12 @@ class Agent:
     def tools(self) -> list[str]:
         """The names of what it works with."""
         return list(self._harness.tools)
+
+    @property
+    def members(self) -> list[Policy]:
+        """Who answers its sub-agents."""
+        place = self._harness.place
+        return [place.member.policy] if isinstance(place, Crew) else []
 
     def get(self, id: str, key: Key) -> Attempt | None:
         """An attempt that this server had lately, where it is this key's or a user's of it."""

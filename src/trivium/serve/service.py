@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import Request
 from starlette.types import ASGIApp
 
-from trivium.errors import TriviumError
+from trivium.errors import InputError, TriviumError
 from trivium.harness import Harness
 from trivium.policy import Policy, Renderer
 from trivium.serve.agent import Agent, Outcome
@@ -80,8 +80,11 @@ class Service:
         return {name: route.incumbent.policy for name, route in self.routes.items()}
 
     def _renderer(self, policy: str) -> Renderer:
-        """The renderer of the policy of this name."""
-        return next(each.renderer for each in self.models.values() if each.name == policy)
+        """The renderer of the policy of this name: a model's, or a sub-agent's. InputError where nobody has it."""
+        speakers = [*self.models.values(), *(self.agent.members if self.agent else [])]
+        if (found := next((each.renderer for each in speakers if each.name == policy), None)) is None:
+            raise InputError(f"nobody here reads the tokens of {policy!r}, so nothing in them can be redacted")
+        return found
 
     def route(self, name: str) -> Route:
         """Raises ApiError for a model that is not served."""
