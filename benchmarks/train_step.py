@@ -204,6 +204,8 @@ def batch_rows(batch) -> list[dict]:
 
 def measure(model: str, batch, repeats: int, trl_python: str | None) -> dict:
     """Each side's times, raw, and what follows from the fastest of each."""
+    from trivium.nn.heap import give_back
+
     rows = batch_rows(batch)
     times: dict[str, list] = {side: [] for side in SIDES if side != "trl" or trl_python}
     tell(f"{len(rows)} rows")
@@ -217,6 +219,8 @@ def measure(model: str, batch, repeats: int, trl_python: str | None) -> dict:
         times["padded"].append(padded.step(rows))
         tell(", ".join(f"{side} {taken[-1]['cpu_s']:.1f} CPU s" for side, taken in times.items() if taken))
     if trl_python:
+        del padded
+        give_back()  # a large model's passes: TRL's own need the room
         times["trl"], ways["trl"] = ask_trl(trl_python, model, rows, repeats)
     tokens, trained = sum(len(row["tokens"]) for row in rows), sum(sum(row["mask"]) for row in rows)
     fastest = {side: {key: min(one[key] for one in taken) for key in ("cpu_s", "wall_s")} for side, taken in times.items()}

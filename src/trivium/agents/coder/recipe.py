@@ -30,6 +30,10 @@ from trivium.viewer import Labels, Panels
 EPSILON = 0.5
 """Added to the std of a group's rewards, as in the search recipe: attempts that differ by their effort alone teach little."""
 
+TURNS = (8, 8, 16, 16, 40, 40)
+"""The most turns of an attempt, by the grade of the hardest task: about twice what an expert takes. With more, attempts that
+repeat a failing edit to the end hold most of a step's tokens, and what is unlearned from them is to edit at all."""
+
 SMALL = 8192
 """Tokens of a window below which the prompt is brief and holds no schemas."""
 
@@ -100,7 +104,7 @@ class Coder(Recipe):
         small = self.window < SMALL
         reply = 192 if small else 4096
         room = Window(self.window, soft=0.9, hard=1.0, reply=reply, summarize=compaction(self.summary))
-        limits = Limits(turns=40 if max(self.grades) > 3 else 16, tool_seconds=SECONDS)
+        limits = Limits(turns=TURNS[max(self.grades)], tool_seconds=SECONDS)
         prompt = BRIEF if small else PROMPT
         return Harness(coder_tools(), room, prompt, limits, specs=not small, place=place)
 
