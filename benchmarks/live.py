@@ -48,8 +48,8 @@ class Scale:
     live: str
 
 
-WHOLE = Scale(6, 192, 180, 30, "--least 256 --most 640 --tasks 256 --margin 0.15 --patience 900")
-QUICK = Scale(1, 16, 24, 2, "--least 32 --most 64 --tasks 32 --margin 0.5 --patience 120")
+WHOLE = Scale(6, 192, 180, 30, "--least 256 --most 640 --tasks 256 --guard 0.1 --margin 0.15 --patience 900")
+QUICK = Scale(1, 16, 24, 2, "--least 32 --most 64 --tasks 32 --guard 0.4 --margin 0.5 --patience 120")
 """Everything once, too little of it to show anything but that it works."""
 
 

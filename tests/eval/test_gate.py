@@ -154,10 +154,16 @@ def test_results_of_other_tasks_are_not_compared():
         decided([1.0] * 4, [1.0] * 5)
 
 
+def test_without_a_target_it_only_keeps_harm_away():
+    guard, old = Gate(guarded={"questions": 0.1}), {"questions": result("old", [0.5] * 200)}
+    verdicts = [guard.decide({"questions": result("new", [value] * 200)}, old).verdict for value in (0.5, 0.42, 0.2)]
+    assert verdicts == ["promote", "hold", "reject"]
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"targets": ()}, "without a target"),
+        ({"targets": (), "guarded": {}}, "without a suite"),
         ({"targets": ("a",), "guarded": {"a": 0.1}}, "suite a is a target and guarded"),
         ({"targets": ("a",), "guarded": {"b": 0.0}}, "margin of suite b"),
         ({"targets": ("a",), "error": 0.7}, "error must be between"),

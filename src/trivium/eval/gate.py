@@ -63,7 +63,7 @@ class Decision:
 @dataclass(frozen=True, slots=True)
 class Gate:
     """Asks a candidate to be better than the incumbent on every suite of `targets`, and on every suite of `guarded` not worse
-    by more than its margin.
+    by more than its margin. Without targets it only keeps harm away: then something else has to ask for what is better.
 
     `error` bounds two chances, however often one looks. That a candidate is ever promoted which is not better on some target,
     or too much worse on some guarded suite: all suites must pass, so each is tested with the whole `error` (the
@@ -73,14 +73,14 @@ class Gate:
     `score` is the one that is compared. Scores of one task may differ by at most 1: those in [0, 1] do.
     """
 
-    targets: tuple[str, ...]
+    targets: tuple[str, ...] = ()
     guarded: Mapping[str, float] = field(default_factory=dict)
     error: float = 0.05
     score: str = "reward"
 
     def __post_init__(self) -> None:
-        if not self.targets:
-            raise InputError("a gate without a target would promote what is no better: name a suite that is to improve")
+        if not self.margins:
+            raise InputError("a gate without a suite would promote anything: name one that is to improve, or one to guard")
         if twins := set(self.targets) & self.guarded.keys():
             raise InputError(f"suite {min(twins)} is a target and guarded: a target asks for more, so leave it there alone")
         for name, margin in self.guarded.items():

@@ -31,7 +31,7 @@ from trivium.train import AdamW, Compute, Learner
 from trivium.viewer import Live as Display
 
 SUITE = "heldout"
-"""The suite that has to become better: the agent's own held-out tasks, pinned."""
+"""The suite that has to become better, or that is guarded: the agent's own held-out tasks, pinned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +62,8 @@ class Options:
     """updates of the weights in a turn"""
     score: str = "reward"
     """the score from 0 to 1 that the candidate has to be better at on held-out tasks"""
+    guard: float = 0.0
+    """0: better is asked for; above: only to be less than so much worse, for what people want and no held-out task measures"""
     tasks: int = 256
     """held-out tasks that it is measured on, at most: the test stops when it is decided"""
     share: float = 0.5
@@ -108,7 +110,8 @@ def loop_of(run: str, options: Options, progress: Callable[[int, int], None] = l
     suites = {SUITE: suite_of(recipe, parts, options.tasks)}
     for suite in suites.values():
         suite.pin(folder.folder / "live" / "suites")
-    gate = Gate((SUITE,), error=options.error, score=options.score)
+    targets, guarded = ((), {SUITE: options.guard}) if options.guard else ((SUITE,), {})
+    gate = Gate(targets, guarded, options.error, options.score)
     rules = Rules(options.hours, options.versions, options.holdout, options.settle, options.most)
     return Live(
         folder.folder,
