@@ -100,6 +100,16 @@ def test_what_may_be_learned_from_is_fresh_of_this_line_and_of_nobody_held_out(t
     assert take(store, window.until, RULES, [3, 1, 0], now + 60).fates == {"learned": 1}
 
 
+def test_a_backlog_of_stale_episodes_is_passed_over_and_does_not_stop_the_loop(tmp_path):
+    """People may say more than a turn takes, again and again: then what lies next is of versions too far back."""
+    store = Store(tmp_path / "s.db")
+    store.write([*(visit(number, 0) for number in range(400)), *(visit(number, 3) for number in range(60))])
+    window = take(store, 0, replace(RULES, most=10), [3, 2, 1, 0])
+    assert window.fates["stale"] > 200 and len(window.fresh) == 10 and window.until < 460
+    behind = take(store, window.until, replace(RULES, most=100), [3, 2, 1, 0])
+    assert len(behind.fresh) > 20 and behind.until == 460
+
+
 def test_a_held_out_user_is_never_learned_from(run):
     learned = set()
     for part in range(3):

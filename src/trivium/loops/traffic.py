@@ -27,7 +27,8 @@ class Rules:
     versions   how many versions back, in the learner's own line, a token may have been spoken
     holdout    the share of users who are never learned from, so that something is left to measure on
     settle     seconds that people get to say what they think; a younger episode waits for the next cycle
-    most       episodes of a cycle; what lies behind them waits
+    most       episodes that a cycle learns from; what lies behind them waits. Those that may not be learned from do not count:
+               where people say more than is learned, a backlog of stale ones is passed over, and does not stop the loop
     """
 
     hours: float = 24.0
@@ -84,7 +85,7 @@ def take(store: Store, after: int, rules: Rules, line: Sequence[int], now: float
     came from. The store may be written to meanwhile: its numbers rise in the order of commits, so nothing slips in below."""
     now = now or time.time()
     window = Window(after, after)
-    while room := rules.most - len(window.every):
+    while room := rules.most - len(window.fresh):
         part = store.tail(window.until, min(_PART, room))
         for number, episode in part:
             if now - rules.settle < episode.ended <= now:

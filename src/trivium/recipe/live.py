@@ -45,7 +45,7 @@ class Options:
     least: int = 256
     """episodes to learn from that a turn waits for"""
     most: int = 4096
-    """episodes that a turn looks at, at most"""
+    """episodes that a turn learns from, at most"""
     patience: float = 3600.0
     """seconds that a turn waits for episodes, and a canary for a verdict"""
     hours: float = 24.0
