@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import io
 import os
+import pty
 import shutil
 import subprocess
 
 import pytest
 
+from tests.coder.house import WINDOW
+from trivium.agents.coder import verbs
+from trivium.agents.coder.desk import Desks
 from trivium.agents.coder.fix import LARGEST, apply, diff, read_folder
-from trivium.errors import InputError
+from trivium.agents.coder.tools import BRIEF, coder_tools
+from trivium.errors import InputError, PlaceError
+from trivium.harness import Harness, Limits
+from trivium.policy import Scripted
+from trivium.policy.scripted import call, say
+from trivium.sandbox import Fake, LocalUnsafe
+from trivium.trace import Sampling
 
 
 @pytest.fixture
@@ -56,6 +68,16 @@ def test_a_diff_says_what_changed(folder):
     assert diff(copy.held, copy.held) == ""
 
 
+def test_a_line_ends_where_a_patch_says_that_it_ends(folder):
+    before = {"old.c": b"int a;\n\x0cint b;\r\nint \xe2\x80\xa8c;\x1cd\n"}
+    text = diff(before, {"old.c": before["old.c"].replace(b"int a", b"int A")})
+    assert "No newline" not in text and text.count("\n-") == text.count("\n+") - 1 == 1
+    (folder / "old.c").write_bytes(before["old.c"])
+    if shutil.which("patch"):
+        subprocess.run(["patch", "-p1", "-s", "--binary"], input=text.encode(), cwd=folder, check=True)
+        assert (folder / "old.c").read_bytes() == before["old.c"].replace(b"int a", b"int A")
+
+
 @pytest.mark.skipif(not shutil.which("patch"), reason="there is no patch here")
 def test_patch_takes_the_diff(folder):
     copy = read_folder(folder)
@@ -87,3 +109,44 @@ def test_nothing_is_written_through_a_link(folder, tmp_path):
     with pytest.raises(InputError, match="lies outside"):
         apply(copy, after(copy))
     assert not list((tmp_path / "outside").iterdir())
+
+
+def lived(renderer, desks, *messages):
+    harness = Harness(coder_tools(), WINDOW, BRIEF, Limits(turns=9), specs=False, place=desks)
+    return asyncio.run(verbs.lived(harness, Scripted([*messages], renderer, "agent"), desks, "Mend it.", Sampling()))
+
+
+def test_what_tests_leave_behind_is_no_change_and_a_file_of_any_name_stays(renderer, folder):
+    (folder / "about__pycache__.txt").write_text("mine")
+    copy = read_folder(folder)
+    desks = Desks(LocalUnsafe(i_know_that_nothing_is_isolated=True), files=copy.held)
+    made = "mkdir -p .pytest_cache shop/__pycache__; touch .pytest_cache/README.md shop/__pycache__/cart.pyc; echo d >> cart.py"
+    _, after = lived(renderer, desks, call(("run", {"command": made})), say("Done."))
+    assert apply(copy, after) == ["cart.py"] and (folder / "about__pycache__.txt").read_text() == "mine"
+
+
+def test_a_sandbox_that_dies_is_one_sentence_and_none_stays_behind(renderer, folder):
+    class Dying(Fake):
+        closed = False
+
+        async def close(self):
+            self.closed = True
+            await super().close()
+
+    def die(command, files):
+        raise PlaceError("the sandbox died")
+
+    desks = Desks(Dying(die), files=read_folder(folder).held)
+    with pytest.raises(PlaceError, match="the sandbox died"):
+        lived(renderer, desks, call(("run", {"command": "make"})), say("Done."))
+    assert desks.provider.closed
+
+
+def test_who_ends_the_input_has_not_agreed(monkeypatch):
+    keyboard, terminal = pty.openpty()
+    os.write(keyboard, b"\x04")
+    with open(terminal) as stdin, open(keyboard):
+        monkeypatch.setattr("sys.stdin", stdin)
+        assert not verbs._agreed()
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert not verbs._agreed(), "and where nobody sits at a terminal nobody is asked"

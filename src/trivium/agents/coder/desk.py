@@ -22,6 +22,11 @@ MOST_BYTES = 1_000_000
 SEARCHED = 4_000_000
 """Bytes of all files together that grep and search_code read."""
 
+SKIPPED = frozenset(
+    {".git", ".hg", "__pycache__", ".venv", "venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
+)
+"""Folders, wherever they stand, whose files nobody wrote: they are neither copied nor looked at, and come back to nobody."""
+
 Backend = Literal["ns", "docker", "local-unsafe"]
 
 
@@ -39,9 +44,9 @@ class Desk:
     box: Sandbox
 
     async def sizes(self) -> dict[str, int]:
-        """Every file that somebody may have written, path -> bytes, sorted; caches are left out."""
+        """Every file that somebody may have written, path -> bytes, sorted; those in a folder of SKIPPED are left out."""
         sizes = await self.box.files()
-        return {path: sizes[path] for path in sorted(sizes) if "__pycache__" not in path and not path.startswith(".git/")}
+        return {path: sizes[path] for path in sorted(sizes) if SKIPPED.isdisjoint(path.split("/")[:-1])}
 
     async def text(self, path: str) -> str:
         """A file's text. Raises ToolError where there is none, and for what is no text or too large."""

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import difflib
+import io
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from trivium import files
+from trivium.agents.coder.desk import SKIPPED
 from trivium.errors import InputError
 
-SKIPPED = frozenset(
-    {".git", ".hg", "__pycache__", ".venv", "venv", "node_modules", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
-)
 LARGEST = 1_000_000
 MOST = 20_000_000
 """Bytes of one file, and of all together, that are copied."""
@@ -72,11 +71,16 @@ def _one(path: str, old: bytes | None, new: bytes | None) -> str:
         return ""
     names = ("/dev/null" if old is None else f"a/{path}", "/dev/null" if new is None else f"b/{path}")
     try:
-        before, after = ((each or b"").decode().splitlines(keepends=True) for each in (old, new))
+        before, after = (_lines((each or b"").decode()) for each in (old, new))
     except UnicodeDecodeError:
         return f"Binary files {names[0]} and {names[1]} differ\n"
     shown = difflib.unified_diff(before, after, *names)
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in shown)
+
+
+def _lines(text: str) -> list[str]:
+    """Lines as a patch knows them, each with its end: a form feed inside of one is a letter like any other."""
+    return io.StringIO(text, newline="\n").readlines()
 
 
 def apply(copy: Copy, after: Mapping[str, bytes]) -> list[str]:

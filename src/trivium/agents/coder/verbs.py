@@ -16,7 +16,8 @@ from trivium.agents.coder.fix import apply as write_back
 from trivium.agents.coder.recipe import Coder
 from trivium.engine import Engine
 from trivium.errors import InputError
-from trivium.harness import CallEvent, Event, refuse_silence
+from trivium.harness import CallEvent, Event, Harness, refuse_silence, silence_error
+from trivium.policy import Policy
 from trivium.recipe.find import opened
 from trivium.recipe.parts import Parts
 from trivium.recipe.show import RunFolder
@@ -67,12 +68,18 @@ def _apply(copy: Copy, after: Mapping[str, bytes]) -> str:
 
 
 def _agreed() -> bool:
-    """Whether somebody who can answer says yes."""
-    return sys.stdin is not None and sys.stdin.isatty() and input("Apply this? [y/N] ").strip().lower() in ("y", "yes")
+    """Whether somebody who can answer says yes. Who ends the input (Ctrl-D) says no."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        return False
+    try:
+        return input("Apply this? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        print()
+        return False
 
 
 async def _attempt(run: str, desks: Desks, request: str, sample: bool) -> tuple[Episode, dict[str, bytes]]:
-    """One attempt, told as it goes on, and the files that it left. InputError for a run of another agent."""
+    """One attempt by the agent of a run. InputError for a run of another agent; else raises as `lived`."""
     folder, recipe = opened(run)
     if not isinstance(recipe, Coder):
         raise InputError(f"{run} is a run of {type(recipe).__name__}, which changes no code")
@@ -80,12 +87,22 @@ async def _attempt(run: str, desks: Desks, request: str, sample: bool) -> tuple[
     harness = recipe.harness_in(desks)
     engine = Engine(folder.model(), renderer=parts.renderer, slots=1, context=harness.window.budget)
     sampling = Sampling(temperature=1.0 if sample else 0.0, max_tokens=harness.window.reply)
-    task = Task("fix", request)
-    episode = await harness.run(task, engine, sampling=sampling, watch=_tell)
-    refuse_silence([episode])
-    after = await desks.held(episode.snapshots[-1])
-    await desks.provider.close()
-    return episode, after
+    return await lived(harness, engine, desks, request, sampling)
+
+
+async def lived(
+    harness: Harness, policy: Policy, desks: Desks, request: str, sampling: Sampling
+) -> tuple[Episode, dict[str, bytes]]:
+    """One attempt, told as it goes on, and the files that it left; no sandbox stays behind, however it ends. PlaceError where
+    none could be made, or it died; PolicyError where the policy could not speak."""
+    try:
+        episode = await harness.run(Task("fix", request), policy, sampling=sampling, watch=_tell)
+        refuse_silence([episode])
+        if not episode.snapshots:
+            raise silence_error(episode)
+        return episode, await desks.held(episode.snapshots[-1])
+    finally:
+        await desks.provider.close()
 
 
 def _tell(event: Event) -> None:
