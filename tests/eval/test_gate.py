@@ -127,6 +127,12 @@ def test_a_candidate_without_the_score_is_rejected():
     assert decision.verdict == "reject" and "t0" in decision.reason
 
 
+def test_a_score_that_nobody_gives_is_a_name_misspelt_and_no_verdict():
+    one = {"questions": Result("x", ["t0"], {"f1": [1.0], "recall": [1.0]}), "code": Result("x", ["t0"], {"f1": [1.0]})}
+    with pytest.raises(InputError, match="has a score 'reward': there are f1, recall"):
+        GATE.decide(one, one)
+
+
 def test_what_no_scorer_could_judge_is_held_and_not_left_out():
     unscored = result("new", [1.0] * 39 + [math.nan], unscored=1)
     code = result("x", [0.5] * 40)

@@ -108,7 +108,10 @@ class Gate:
         return self.judge({name: [ours - theirs for ours, theirs in each] for name, each in pairs.items()})
 
     def _unfit(self, name: str, candidate: Result, incumbent: Result) -> Decision | None:
-        """The decision where a score is missing."""
+        """The decision where a score is missing. InputError for one that nobody gives: that is a name misspelt."""
+        known = sorted(candidate.scores.keys() | incumbent.scores.keys())
+        if known and self.score not in known:
+            raise InputError(f"no attempt on {name} has a score {self.score!r}: there are {', '.join(known)}")
         for result, who in ((candidate, "candidate"), (incumbent, "incumbent")):
             task = next((task for task, value in result.values(self.score).items() if not math.isfinite(value)), None)
             if task is None and not result.episodes_unscored:
