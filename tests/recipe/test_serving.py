@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from trivium.errors import InputError
 from trivium.serve.keys import Keyring
+from trivium.serve.server import url
 
 
 def test_a_key_is_printed_and_its_digest_kept(trivium, tmp_path):
@@ -20,6 +24,23 @@ def test_what_cannot_be_served_is_one_line(trivium, tmp_path):
         ((tmp_path / "none",), "is no run"),
         ((tmp_path / "none", "--host", "0.0.0.0"), "give --keys too"),
         ((tmp_path / "none", "--seconds", "0"), "--seconds must be above 0"),
+        ((tmp_path / "none", "--drain", "inf"), "--drain must be above 0 and no infinity"),
+        ((tmp_path / "none", "--retention", "inf"), "--retention at least 0"),
     ):
         code, _, error = trivium("serve", *words)
         assert code == 2 and told in error and error.count("\n") == 1, error
+
+
+def test_a_file_without_a_key_lets_nobody_in(tmp_path):
+    (tmp_path / "keys.json").write_text("[]")
+    with pytest.raises(InputError, match="holds no key, so nobody could come in"):
+        Keyring.load(str(tmp_path / "keys.json"))
+
+
+def test_a_key_that_cannot_be_written_names_the_file_that_was_asked_for(trivium, tmp_path):
+    code, printed, error = trivium("keys", "ann", "--file", tmp_path / "none" / "keys.json")
+    assert code == 2 and not printed and error.count("\n") == 1 and error.rstrip().endswith("/none/keys.json'")
+
+
+def test_the_url_is_one_that_a_client_can_take():
+    assert (url("127.0.0.1", 80), url("::1", 80)) == ("http://127.0.0.1:80/v1", "http://[::1]:80/v1")

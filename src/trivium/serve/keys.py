@@ -60,8 +60,13 @@ class Keyring:
 
     @classmethod
     def load(cls, path: str) -> Keyring:
-        """The keys in a file, none for an empty path. InputError for a file that is none of keys."""
-        return cls(_read(Path(path))) if path else cls([])
+        """The keys in a file, none for an empty path. InputError for a file that is none of keys, and for one that holds none:
+        without keys everybody would be let in."""
+        if not path:
+            return cls([])
+        if not (keys := _read(Path(path))):
+            raise InputError(f"{path} holds no key, so nobody could come in: make one with `trivium keys NAME --file {path}`")
+        return cls(keys)
 
     def find(self, token: str) -> Key | None:
         """Whose `token` it is. Only digests are compared, so that the time taken says nothing of a key."""

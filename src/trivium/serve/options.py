@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from ipaddress import ip_address
 
@@ -52,11 +53,11 @@ class Options:
             if getattr(self, name) < 1:
                 raise InputError(f"--{name} must be at least 1, not {getattr(self, name)}")
         for name in ("seconds", "stall", "idle", "drain"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"--{name} must be above 0, not {getattr(self, name)}")
+            if not 0 < getattr(self, name) < math.inf:
+                raise InputError(f"--{name} must be above 0 and no infinity, not {getattr(self, name)}")
         if not 0 <= self.temperature <= 2:
             raise InputError(f"--temperature is from 0 to 2, not {self.temperature}")
-        if not 0 <= self.port < 65536 or not self.retention >= 0:
+        if not 0 <= self.port < 65536 or not 0 <= self.retention < math.inf:
             raise InputError(f"--port is from 0 to 65535 and --retention at least 0, not {self.port} and {self.retention}")
         if self.stdio and not self.mcp:
             raise InputError("--stdio would change nothing: it is for --mcp")

@@ -40,13 +40,18 @@ def listen(options: Options) -> socket.socket:
         raise InputError(f"cannot listen on {options.host} port {options.port}: {error.strerror or error}") from error
 
 
+def url(host: str, port: int) -> str:
+    """What clients of OpenAI are given as the base URL."""
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
+
+
 def run(service: Service) -> None:
     """Serve until somebody ends it."""
     log_to_stderr()
     sys.setswitchinterval(SWITCH)
     with listen(service.options) as sock:
         host, port = sock.getsockname()[:2]
-        print(f"trivium serves {', '.join(service.models)} at http://{host}:{port}/v1", flush=True)
+        print(f"trivium serves {', '.join(service.models)} at {url(host, port)}", flush=True)
         server_of(service).run(sockets=[sock])
 
 
