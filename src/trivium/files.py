@@ -6,7 +6,7 @@ import os
 import re
 import tempfile
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from blake3 import blake3
@@ -28,9 +28,10 @@ def swap(path: Path, data: bytes) -> None:
     try:
         write(temporary, data)
         os.replace(temporary, path)
-    except OSError:  # a full disk has no room for a part of a file either
-        temporary.unlink(missing_ok=True)
-        raise
+    except OSError as error:  # a full disk has no room for a part of a file either
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error  # nobody asked for the temporary one
 
 
 def _temporary(path: Path) -> Path:
@@ -52,6 +53,11 @@ def vocabulary(folder: Path) -> list[Path]:
         return [file]
     parts = ("vocab*", "merges.txt", "*.model", "*.tiktoken", "tekken.json")
     return sorted({path for pattern in parts for path in folder.glob(pattern)})
+
+
+def model_inside(folder: Path) -> str:
+    """A hint to end an error with, where somebody named a run's folder in place of its model's; else nothing."""
+    return f" (its model is {folder / 'model'})" if (folder / "model" / "config.json").is_file() else ""
 
 
 def fingerprint(path: Path) -> str:

@@ -43,3 +43,6 @@ def test_where_there_is_nothing_to_go_back_to_one_line_says_so(run, capsys, monk
     assert code == 2 and err.count("\n") == 1 and "no earlier one to go back to" in err
     code, _, err = told(capsys, monkeypatch, "rollback", str(run.folder / "model-1"))
     assert code == 2 and "has no deployment" in err
+    for name in ("none", "deployment.json"):
+        code, _, err = told(capsys, monkeypatch, "rollback", str(run.folder / name))
+        assert code == 2 and err == f"trivium: there is no folder {run.folder / name}: name that of a run\n"

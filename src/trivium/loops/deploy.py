@@ -78,7 +78,9 @@ class Deployments:
         """The record. InputError where nothing was deployed, CorruptError for a file that is no record."""
         try:
             return msgspec.json.decode(self.path.read_bytes(), type=Deployment)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
+            if not self.folder.is_dir():
+                raise InputError(f"there is no folder {self.folder}: name that of a run") from None
             raise InputError(f"{self.folder} has no deployment: `trivium live` begins one") from None
         except msgspec.MsgspecError as error:
             raise CorruptError(f"{self.path} is no deployment record: {error}") from error

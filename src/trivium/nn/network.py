@@ -325,7 +325,7 @@ def _folder(path: str | Path) -> Path:
     if (Path(path) / "config.json").is_file():
         return Path(path)
     if Path(path).exists() or str(path).startswith((".", "/")):
-        raise InputError(f"{path} holds no network: no config.json there")
+        raise InputError(f"{path} holds no network: no config.json there{files.model_inside(Path(path))}")
     from huggingface_hub import snapshot_download
 
     try:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from trivium.errors import InputError, Unsupported
-from trivium.files import vocabulary
+from trivium.files import model_inside, vocabulary
 from trivium.policy.families import thoughts_apart
 from trivium.policy.message import Message
 from trivium.policy.template import PROBE, TemplateDialect
@@ -199,7 +199,8 @@ def load_tokenizer(model: str | Path) -> Tokenizer:
         return Tokenizer(AutoTokenizer.from_pretrained(str(model), local_files_only=True))
     except Exception as error:  # there are as many ways to be no tokenizer as fields in its files
         reason = f"{type(error).__name__}: {error}".split("\n")[0]
-        raise InputError(f"no model at {str(model)!r}: give a folder with config.json and tokenizer.json ({reason})") from error
+        what = f"give a folder with config.json and tokenizer.json ({reason}){model_inside(Path(model))}"
+        raise InputError(f"no model at {str(model)!r}: {what}") from error
 
 
 def _check_size(tokenizer: Tokenizer, model: str | Path) -> None:
