@@ -65,6 +65,7 @@ def loop(run, examine=promote, share=0.0, **listening) -> Live:
     def learner(model):
         return Learner(Network.load(model), CISPO(), 1e-2, optimizer=AdamW(2))
 
+    rules = listening.pop("rules", RULES)
     settings = {"least": 8, "patience": 0.0, **listening}
     store = Store(run / "served.db")
     return Live(
@@ -72,7 +73,7 @@ def loop(run, examine=promote, share=0.0, **listening) -> Live:
         store,
         learner,
         examine,
-        Listening(RULES, distilled({vote: 1.0}), **settings),
+        Listening(rules, distilled({vote: 1.0}), **settings),
         Trying(share, Canary(0.2), patience=0.0),
     )
 
@@ -222,9 +223,18 @@ def test_feedback_that_comes_after_its_episode_was_used_changes_no_record(run):
 
 def test_too_little_traffic_is_one_sentence(run):
     traffic(Store(run / "served.db"), 5)
-    with pytest.raises(InputError, match="a cycle waits for 8"):
+    with pytest.raises(InputError, match=r"a turn waits for 8 episodes to learn from, and there are \d \(.*learned"):
         turn(run)
     assert Cycles(run).last() is None
+
+
+def test_a_full_window_of_which_nothing_can_be_learned_is_not_waited_on(run):
+    greedy = Sampling(temperature=0.0)
+    Store(run / "served.db").write(visit(number, sampling=greedy) for number in range(20))
+    with pytest.raises(InputError, match=r"and there are 0 \(\d heldout, \d+ unsampled\) in the 20 .* with --most"):
+        turn(run, rules=replace(RULES, most=20), patience=3600.0)
+    with pytest.raises(InputError, match="say `trivium serve --temperature 1`"):
+        turn(run)
 
 
 def test_what_a_detector_marks_counts_as_the_worst_and_is_said(run):
@@ -261,6 +271,24 @@ def test_a_candidate_from_elsewhere_that_is_held_is_not_learned_on_from(run):
     elsewhere = asyncio.run(loop(run, examine).try_out(run / "model", "a friend's"))
     own = turn(run, examine=examine)
     assert (elsewhere.outcome, elsewhere.version, own.base, own.version) == ("held", 1, 0, 2)
+
+
+def test_a_candidate_from_elsewhere_that_was_stopped_is_gone_on_with(run):
+    async def killed(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        asyncio.run(loop(run, killed).try_out(run / "model", "a friend's"))
+    with pytest.raises(InputError, match=f"cycle 1 is under way: `trivium live {run}` brings it to its end"):
+        asyncio.run(loop(run).try_out(run / "model", "another's"))
+    cycle = asyncio.run(loop(run).try_out(run / "model", "a friend's"))
+    assert (cycle.number, cycle.version, cycle.outcome, cycle.learned) == (1, 1, "promoted", {})
+
+
+def test_a_runs_folder_is_no_candidate(run):
+    with pytest.raises(InputError, match=rf"holds no weights: no \*.safetensors there \(its model is {run / 'model'}\)"):
+        asyncio.run(loop(run).try_out(run, "by mistake"))
+    assert Cycles(run).last() is None and not Cycles(run).model(1).exists()
 
 
 def test_weights_that_are_not_finite_are_rejected_before_anything_is_measured(run, tmp_path):

@@ -7,9 +7,11 @@ import shutil
 import pytest
 
 from trivium.errors import CorruptError, InputError
+from trivium.loops import Run
 from trivium.loops.deploy import Deployments
 from trivium.policy import Scripted
 from trivium.recipe.deployed import RunRecord
+from trivium.recipe.live import alone
 from trivium.serve.following import Deployed
 from trivium.serve.routing import Wanted
 
@@ -68,3 +70,13 @@ def test_weights_that_are_gone_or_changed_serve_nobody(run, record):
     shutil.rmtree(run / "model")
     with pytest.raises((InputError, CorruptError), match="is gone"):
         Deployed(record)
+
+
+def test_two_do_not_learn_on_one_run_at_once(trivium, tmp_path):
+    begun = Run.begin(tmp_path / "run", {"seed": 0})
+    code, _, error = trivium("live", tmp_path / "run")
+    assert code == 2 and "is being trained by another process: let it end, or stop it" in error
+    begun.close()
+    with alone(str(tmp_path / "run")), pytest.raises(InputError, match="by another process"), alone(str(tmp_path / "run")):
+        pass
+    Run.begin(tmp_path / "run", {"seed": 0}).close()

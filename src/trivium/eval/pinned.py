@@ -87,8 +87,8 @@ class PinnedSuite:
             raise CorruptError(f"{path} is torn or no manifest: {error}") from error
         if changes := sorted(part for part in old.keys() | now.keys() if old.get(part) != now.get(part)):
             raise InputError(
-                f"suite {self.name} has other {', '.join(changes)} than when it was pinned ({path}): it is another suite; "
-                f"bring back what it was, or give this one a name of its own"
+                f"suite {self.name} has other {', '.join(changes)} than when it was pinned ({path}): it is another suite. "
+                f"Bring back what it was, or give this one a name of its own, or remove that file to begin anew"
             )
         return _digest(now)
 

@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from trivium import files
 from trivium.errors import InputError
 from trivium.eval.canary import Canary
 from trivium.eval.gate import Decision, refuse_weights
@@ -94,12 +95,19 @@ class Live:
         return await self._go_on(cycle)
 
     async def try_out(self, model: Path, why: str) -> Cycle:
-        """A turn with a candidate that was made elsewhere: it meets the same gate and the same canary. InputError while another
-        turn is under way."""
+        """A turn with a candidate that was made elsewhere: it meets the same gate and the same canary. One that was stopped is
+        gone on with, with the weights as they were. InputError for a folder without weights, and while another turn is under
+        way."""
         self._begin()
         last = self.cycles.last()
         if last and last.stage != "done":
-            raise InputError(f"cycle {last.number} of {self.cycles.run} is under way: let it end first")
+            if last.origin != why:
+                raise InputError(
+                    f"cycle {last.number} is under way: `trivium live {self.cycles.run}` brings it to its end first"
+                )
+            return await self._go_on(last)
+        if not any(model.glob("*.safetensors")):
+            raise InputError(f"{model} holds no weights: no *.safetensors there{files.model_inside(model)}")
         cycle = self._next(last)
         if self.cycles.model(cycle.version).exists():  # of a turn that was killed before it had a record
             shutil.rmtree(self.cycles.model(cycle.version))
@@ -150,12 +158,18 @@ class Live:
             window = await asyncio.to_thread(take, self.store, cycle.after, self.listening.rules, line)
             if len(window.fresh) >= self.listening.least:
                 return window
-            if time.monotonic() > deadline:
-                raise InputError(
-                    f"{len(window.fresh)} episodes to learn from in {self.listening.patience:g} seconds, and a cycle waits for "
-                    f"{self.listening.least} ({dict(window.fates)}): is somebody served by this run, with consent?"
-                )
+            if time.monotonic() > deadline or len(window.every) >= self.listening.rules.most:
+                raise InputError(self._too_few(window))
             await asyncio.sleep(POLL)
+
+    def _too_few(self, window: Window) -> str:
+        """What to say of a window that a turn cannot learn from: why not, and what may be done."""
+        fates = ", ".join(f"{count} {fate}" for fate, count in sorted(window.fates.items())) or "none came"
+        waited = f"a turn waits for {self.listening.least} episodes to learn from, and there are {len(window.fresh)} ({fates})"
+        if len(window.every) >= (most := self.listening.rules.most):
+            return f"{waited} in the {most} that it looks at: let it look further, with --most"
+        hint = "say `trivium serve --temperature 1`" if window.fates["unsampled"] else "is somebody served by it, with consent?"
+        return f"{waited} after {self.listening.patience:g} seconds: {hint}"
 
     async def _listen(self, cycle: Cycle, window: Window) -> None:
         """What the window's episodes are worth, by what people did up to now. What they do later stays in the store."""

@@ -60,7 +60,7 @@ class Run:
         run = cls(folder)
         run.check(recipe)
         run.folder.mkdir(parents=True, exist_ok=True)
-        run._acquire()
+        run.acquire()
         try:
             run.check(recipe)  # again: another may have begun meanwhile
             if not (run.folder / "recipe.json").exists():
@@ -76,7 +76,7 @@ class Run:
             os.close(self._lock)
             self._lock = None
 
-    def _acquire(self) -> None:
+    def acquire(self) -> None:
         """Lock the folder, where the file system has locks, to keep others from writing here. InputError if another has it."""
         self._lock = os.open(self.folder, os.O_RDONLY)
         try:

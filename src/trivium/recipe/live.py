@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from trivium.eval.pinned import PinnedSuite
 from trivium.eval.trial import trial
 from trivium.loops.cycles import Cycle
 from trivium.loops.live import Listening, Live, Trying
+from trivium.loops.run import Run
 from trivium.loops.traffic import Rules
 from trivium.nn import Network
 from trivium.recipe.base import Recipe
@@ -95,31 +97,45 @@ def live(run: RunFolder, options: tyro.conf.OmitArgPrefixes[Options], candidate:
     """
     if candidate and not Path(candidate).is_dir():
         raise InputError(f"there is no folder {candidate}")
-    with Display() as watch:
+    with Display() as watch, alone(run):
         loop = loop_of(run, options, embedding(watch))
         turns = [partial(loop.try_out, Path(candidate), candidate)] if candidate else [loop.cycle] * options.cycles
+        if not candidate:
+            watch.note(f"a turn begins with {options.least} episodes to learn from, and waits {options.patience:g} s for them")
         for turn in turns:
             watch.note(told(asyncio.run(turn())))
 
 
+@contextmanager
+def alone(run: str) -> Generator[None]:
+    """A run that no other process learns on meanwhile. InputError where one does."""
+    folder = Run.open(run)
+    folder.acquire()
+    try:
+        yield
+    finally:
+        folder.close()
+
+
 def loop_of(run: str, options: Options, progress: Callable[[int, int], None] = lambda done, of: None) -> Live:
     """The loop of a run. InputError for one without weights, and for a suite that is another than when it was pinned."""
+    targets, guarded = ((), {SUITE: options.guard}) if options.guard else ((SUITE,), {})
+    gate = Gate(targets, guarded, options.error, options.score)
+    rules = Rules(options.hours, options.versions, options.holdout, options.settle, options.most)
+    canary = Canary(options.margin, options.error)
     folder, recipe = opened(run)
     parts = Parts(recipe, folder.model())
     recipe.prepare(progress)
     suites = {SUITE: suite_of(recipe, parts, options.tasks)}
     for suite in suites.values():
         suite.pin(folder.folder / "live" / "suites")
-    targets, guarded = ((), {SUITE: options.guard}) if options.guard else ((SUITE,), {})
-    gate = Gate(targets, guarded, options.error, options.score)
-    rules = Rules(options.hours, options.versions, options.holdout, options.settle, options.most)
     return Live(
         folder.folder,
         Store(options.store or folder.folder / "served.db"),
         partial(learner_of, parts, options),
         partial(_examine, parts, gate, suites),
         Listening(rules, recipe.worth(), HACKS, recipe.kind, options.least, options.patience),
-        Trying(options.share, Canary(options.margin, options.error), options.patience),
+        Trying(options.share, canary, options.patience),
     )
 
 
