@@ -230,6 +230,7 @@ def test_an_unfinished_run_can_be_read_and_not_asked(copied, docs, tmp_path, cap
     "verb, teaches",
     [
         ("", "ask RUN"),
+        ("", "coder, swarm"),
         ("train", "questions that the teacher answers"),
         ("eval", "RUN"),
         ("train search", "questions that the teacher answers"),
@@ -301,6 +302,7 @@ def refused(capsys, why: str, *words: str | Path, begun: bool = False) -> None:
         ("train search --window 120 --workers 1", "the window holds 120"),
         ("train search --window 40 --workers 1", "a window of 40 tokens"),
         ("train search --model no/such-model --workers 1", "no/such-model"),
+        ("train swarm --price 7", "--price is a share, from 0 to 1, not 7"),
         ("train search --corpus nowhere --workers 1", "does not exist"),
         ("show nowhere", "is no run"),
         ("show nowhere --count 0", "--count must be"),

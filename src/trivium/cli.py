@@ -29,7 +29,7 @@ USAGE = """\
 usage: trivium VERB ...
 
   train AGENT [options]            train an agent: warm-up, then RL (--help lists its own fields);
-                                   AGENT is search, coder, or a Python file with your own: my_agent.py
+                                   AGENT is search, coder, swarm, or a Python file with your own: my_agent.py
   eval RUN [options]               measure a run on held-out tasks, again or on other ones
   eval --compare RUN RUN [options] what several runs together say
   eval AGENT --policy URL#MODEL    any model's scores in the agent's harness, or of --model FOLDER

@@ -112,6 +112,10 @@ class Swarm(Recipe):
             raise InputError(
                 f"--subagents {self.subagents} is no folder of a model: give one, or nano for the base in the package"
             )
+        if self.price > 1:
+            raise InputError(
+                f"--price is a share, from 0 to 1, not {self.price:g}: at more than 1 a filled table is worth less than none"
+            )
 
     def _vain(self) -> list[tuple[str, bool, str]]:
         default, alone = type(self), "--without swarm has no sub-agents"
