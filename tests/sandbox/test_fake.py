@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -34,3 +35,17 @@ def test_a_function_answers_commands_and_may_change_files(image):
 def test_local_unsafe_wants_to_hear_that_one_knows():
     with pytest.raises(InputError, match="isolates nothing"):
         LocalUnsafe()
+
+
+def test_local_unsafe_leaves_no_folder_whether_closed_or_forgotten(image, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for closed in (True, False):
+        provider = LocalUnsafe(i_know_that_nothing_is_isolated=True)
+        (box,) = asyncio.run(provider.create(str(image)))
+        asyncio.run(box.snapshot())
+        assert len(list(tmp_path.glob("trivium-unsafe-*"))) == 1
+        if closed:
+            asyncio.run(provider.close())
+        del provider, box
+        gc.collect()
+        assert not list(tmp_path.glob("trivium-unsafe-*"))

@@ -16,6 +16,7 @@ import stat
 import sys
 import tempfile
 import time
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,8 @@ from trivium.sandbox.output import Tap
 
 
 class LocalUnsafe:
-    """Sandboxes that are folders below a temporary one. `i_know_that_nothing_is_isolated` has to be said."""
+    """Sandboxes that are folders below a temporary one, which goes with the provider, or with its process where that ends by
+    itself. `i_know_that_nothing_is_isolated` has to be said."""
 
     def __init__(self, *, i_know_that_nothing_is_isolated: bool = False) -> None:
         """Raises InputError where it was not said."""
@@ -36,6 +38,7 @@ class LocalUnsafe:
                 "or take Ns or Docker"
             )
         self._top = Path(tempfile.mkdtemp(prefix="trivium-unsafe-"))
+        self._remove = weakref.finalize(self, shutil.rmtree, self._top, ignore_errors=True)
         self._snapshots: dict[str, Path] = {}
 
     async def create(self, source: str, limits: Limits = Limits(), n: int = 1) -> list[Sandbox]:
@@ -70,7 +73,7 @@ class LocalUnsafe:
 
     async def close(self) -> None:
         self._snapshots.clear()
-        await asyncio.to_thread(shutil.rmtree, self._top, ignore_errors=True)
+        await asyncio.to_thread(self._remove)
 
 
 @dataclass
