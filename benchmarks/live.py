@@ -275,14 +275,19 @@ def summary(place: Place) -> dict:
         "held_out_after": list(mean_interval(list(after.values()))),
         "held_out_gain": list(mean_interval([after[task] - before[task] for task in before])),
         "cycles": [
-            {
-                "outcome": each.outcome, "learned": len(each.learned), "people": each.served["everybody"]["reward"],
-                "seconds": each.seconds, "reason": each.reason,
-            }
+            {"learned": len(each.learned), "people": each.served["everybody"]["reward"], "seconds": each.seconds} | fate(each)
             for each in learning
         ],
-        "injected": {Path(e.origin).name: {"outcome": e.outcome, "reason": e.reason} for e in place.cycles() if e.origin},
-    }  # fmt: skip
+        "injected": {Path(each.origin).name: fate(each) for each in place.cycles() if each.origin},
+    }
+
+
+def fate(cycle: Cycle) -> dict:
+    """What became of a candidate; what the gate and the canary saw, each as [mean, low, high] of candidate less incumbent."""
+    judges = {"gate": (cycle.decision, "heldout"), "canary": (cycle.canary, "live")}
+    seen = {who: record.get("evidence", {}).get(name, {}) for who, (record, name) in judges.items()}
+    bounds = {who: [each[bound] for bound in ("mean", "low", "high")] for who, each in seen.items() if each}
+    return {"outcome": cycle.outcome, "reason": cycle.reason} | bounds
 
 
 def main(words: Sequence[str] | None = None) -> None:
