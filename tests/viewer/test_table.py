@@ -82,3 +82,13 @@ def test_without_a_warm_up_rl_is_compared_with_what_was_before(summary):
     del summary["base"]
     header = " ".join(str(column.header).replace("\n", " ") for column in summary_table(summary).columns)
     assert "before before greedy" in header and "RL − before" in header and "SFT" not in header
+
+
+def test_names_of_one_word_are_whole_beside_wide_differences():
+    names, wide = ("broken_calls", "unfinished", "simple/split"), [-2.672, -3.367, -2.008]
+    policies = dict.fromkeys(("sft", "sft_greedy", "rl", "rl_greedy", "expert"), dict.fromkeys(names, 3.273))
+    paired = dict.fromkeys(("rl_minus_sft", "rl_greedy_minus_sft_greedy"), dict.fromkeys(names, wide))
+    console = Console(record=True, width=80, file=io.StringIO())
+    console.print(summary_table({**policies, "paired": paired}, names))
+    text = console.export_text()
+    assert "…" not in text and "unfinished" in text and text.count("[-3.367, -2.008]") == 6

@@ -39,7 +39,7 @@ def summary_table(summary: Summary, metrics: Sequence[str] = ()) -> Table:
     if not isinstance(summary, dict):
         raise CorruptError("the summary of this run is torn: train it on with its command, which writes it anew")
     caption = "mean ± half of its 95% interval; differences paired by task"
-    wide = len(_header(summary)) > 8  # closer together, so that all columns fit on 80
+    wide = len(_header(summary)) > 7  # closer together, so that all columns fit on 80
     table = Table(
         box=box.SIMPLE_HEAD,
         show_edge=False,
@@ -49,7 +49,8 @@ def summary_table(summary: Summary, metrics: Sequence[str] = ()) -> Table:
     )
     for name in _header(summary):
         words = name == "metric"  # the only column that wraps where the terminal is narrow
-        table.add_column(name.replace(" greedy", "\ngreedy"), justify="left" if words else "right", no_wrap=not words)
+        justify = "left" if words else "right"
+        table.add_column(name.replace(" greedy", "\ngreedy"), justify=justify, no_wrap=not words, overflow="fold")
     for metric in metrics or _metrics(summary):
         differences = (_paired(summary, pair, metric) for pair in _pairs(summary))
         means = (_two_lines(_mean(summary, policy, metric)) for policy in _policies(summary))
