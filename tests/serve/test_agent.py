@@ -111,3 +111,11 @@ def test_a_cancelled_episode_ends_and_is_not_kept(renderer, tmp_path):
         assert events(http, id)[-1] == {"type": "failed", "error": "it was cancelled"}
         until(lambda: http.get(f"/v1/episodes/{id}").json()["status"] == "failed")
         assert list(service.store.select("served/")) == []
+
+
+def test_a_server_of_models_alone_says_how_it_gets_an_agent(renderer, tmp_path):
+    with serving(Service({"agent": Scripted(script, renderer)}, options(tmp_path))) as url:
+        begun = httpx.post(f"{url}/v1/episodes", json={"input": "add"}, timeout=60)
+        read = httpx.get(f"{url}/v1/episodes/none", timeout=60)
+    assert begun.status_code == read.status_code == 404
+    assert "start it with --data" in begun.json()["error"]["message"] == read.json()["error"]["message"]

@@ -22,7 +22,7 @@ def application(service: Service) -> FastAPI:
     lives = [service.running()]
     app = FastAPI(title="Trivium", docs_url=None, redoc_url=None, lifespan=lambda _: _through(lives))
     app.state.service = service
-    for routes in (models.router, data.router) + ((episodes.router,) if service.agent else ()):
+    for routes in (models.router, data.router, episodes.router):
         app.include_router(routes)
     app.add_api_route("/healthz", health, include_in_schema=False)
     app.add_api_route("/metrics", metrics, include_in_schema=False)

@@ -102,14 +102,14 @@ async def cancel(id: str, request: Request) -> dict[str, Any]:
 def _agent(request: Request) -> Agent:
     agent = service_of(request).agent
     if agent is None:
-        raise missing("this server has models and no agent")
+        raise missing("this server has models and no agent: start it with --data, which names what the agent works on")
     return agent
 
 
 def _begin(request: Request, task: Task, session: str, seed: int, user: str) -> dict[str, Any]:
-    caller = caller_of(request, user)
+    agent, caller = _agent(request), caller_of(request, user)
     inside = service_of(request).gate.hold(caller.key, "episodes")
-    attempt = _agent(request).begin(caller, task, session, seed, inside)
+    attempt = agent.begin(caller, task, session, seed, inside)
     return {"id": attempt.id, "session": attempt.session, "status": attempt.status}
 
 
