@@ -46,6 +46,12 @@ def test_tasks_of_training_and_held_out_have_nothing_in_common():
     assert not {task.prompt for task in train} & {task.prompt for task in heldout}
 
 
+def test_rl_attempts_other_tasks_than_the_lessons():
+    lessons, attempted = ({task.prompt for task in tasks} for tasks in (SMALL.lesson_tasks(), SMALL.rl_tasks()))
+    assert len(lessons) == SMALL.warmup and len(attempted) == SMALL.groups * SMALL.steps and not lessons & attempted
+    assert replace(SMALL, steps=0).rl_tasks(), "a run without RL has some to tell memory by"
+
+
 def test_feedback_is_a_term_of_its_loss():
     assert SMALL.loss().feedback is None and SMALL.loss().name == CISPO().name
     term = replace(SMALL, feedback=0.5).loss().feedback

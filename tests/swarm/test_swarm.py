@@ -74,6 +74,11 @@ def test_tables_are_of_their_world_and_no_prompt_says_how():
             assert not mentions(task.prompt, link["object"])
 
 
+def test_rl_attempts_other_tables_than_the_lessons():
+    lessons, attempted = ({task.prompt for task in tasks} for tasks in (SWARM.lesson_tasks(), SWARM.rl_tasks()))
+    assert len(lessons) == SWARM.warmup and len(attempted) == SWARM.groups * SWARM.steps and not lessons & attempted
+
+
 def test_within_the_steps_nobody_fills_a_wide_table_alone_and_a_team_does():
     alone = judged(attempts(Teacher(Habits.alone(0.0)).script(TASKS), TASKS))
     team = judged(attempts(Teacher(Habits.perfect()).script(TASKS), TASKS))

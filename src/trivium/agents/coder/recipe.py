@@ -63,15 +63,15 @@ class Coder(Recipe):
     """weight of textual feedback at turns that went wrong, beside RL; 0: none"""
     effort: float = 0.06
     """weight of Composer 2's concave penalty on effort"""
-    warmup: int = 960
+    warmup: int = 2400
     """tasks that the scripted teacher solves for the warm-up"""
-    sft_steps: int = 30
+    sft_steps: int = 240
     """steps of the warm-up, 32 episodes each"""
     steps: int = 24
     """steps of RL"""
-    groups: int = 8
+    groups: int = 16
     """tasks a step"""
-    lr: float = 2e-4
+    lr: float = 1.5e-4
     """learning rate of RL"""
     eval_tasks: int = 128
     """held-out tasks at the end"""
@@ -130,7 +130,14 @@ class Coder(Recipe):
 
     @cached_property
     def train_tasks(self) -> list[Task]:
-        return projects(max(self.warmup, self.groups * self.steps), self.grades, self.seed, "train")
+        return projects(self.warmup + self.groups * self.steps, self.grades, self.seed, "train")
+
+    def lesson_tasks(self) -> list[Task]:
+        return self.train_tasks[: self.warmup]
+
+    def rl_tasks(self) -> list[Task]:
+        """Others than the lessons': those are known by heart after a warm-up, and attempts at them say little of new ones."""
+        return self.train_tasks[self.warmup :] or self.train_tasks
 
     @cached_property
     def heldout_tasks(self) -> list[Task]:

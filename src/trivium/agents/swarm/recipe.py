@@ -198,8 +198,15 @@ class Swarm(Recipe):
 
     @cached_property
     def train_tasks(self) -> list[Task]:
-        """The tables of RL, and the first of the warm-up."""
-        return self._tables(self.worlds[:TRAIN_WORLDS], max(self.warmup, self.groups * self.steps))
+        """The tables of the warm-up, and then those of RL."""
+        return self._tables(self.worlds[:TRAIN_WORLDS], self.warmup + self.groups * self.steps)
+
+    def lesson_tasks(self) -> list[Task]:
+        return self.train_tasks[: self.warmup]
+
+    def rl_tasks(self) -> list[Task]:
+        """Others than the lessons': those are known by heart after a warm-up, and attempts at them say little of new ones."""
+        return self.train_tasks[self.warmup :] or self.train_tasks
 
     @cached_property
     def heldout_tasks(self) -> list[Task]:
