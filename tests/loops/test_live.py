@@ -228,13 +228,14 @@ def test_too_little_traffic_is_one_sentence(run):
     assert Cycles(run).last() is None
 
 
-def test_a_full_window_of_which_nothing_can_be_learned_is_not_waited_on(run):
-    greedy = Sampling(temperature=0.0)
-    Store(run / "served.db").write(visit(number, sampling=greedy) for number in range(20))
-    with pytest.raises(InputError, match=r"and there are 0 \(\d heldout, \d+ unsampled\) in the 20 .* with --most"):
-        turn(run, rules=replace(RULES, most=20), patience=3600.0)
-    with pytest.raises(InputError, match="say `trivium serve --temperature 1`"):
-        turn(run)
+def test_traffic_of_which_nothing_can_be_learned_is_passed_over_and_said(run):
+    greedy, store = Sampling(temperature=0.0), Store(run / "served.db")
+    store.write(visit(number, sampling=greedy) for number in range(20))
+    says = r"and there are 0 \(\d heldout, \d+ unsampled\) .* say `trivium serve --temperature 1`"
+    with pytest.raises(InputError, match=says):
+        turn(run, rules=replace(RULES, most=10))
+    traffic(store, 20, 20)
+    assert turn(run, rules=replace(RULES, most=10)).fates["learned"] == 10
 
 
 def test_what_a_detector_marks_counts_as_the_worst_and_is_said(run):

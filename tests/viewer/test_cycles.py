@@ -44,7 +44,12 @@ def test_a_turn_as_text():
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [({"cycles": 0}, "--cycles must be"), ({"share": 1.0}, "--share"), ({"patience": float("nan")}, "--patience")],
+    [
+        ({"cycles": 0}, "--cycles must be"),
+        ({"share": 1.0}, "--share"),
+        ({"patience": float("nan")}, "--patience"),
+        ({"least": 100, "most": 50}, "--most 50 is less than --least 100"),
+    ],
 )
 def test_numbers_that_cannot_be_meant_are_refused(options, words):
     with pytest.raises(InputError, match=words):

@@ -26,7 +26,7 @@ from trivium.eval.canary import Canary
 from trivium.eval.gate import Decision, refuse_weights
 from trivium.loops.cycles import Cycle, Cycles, Outcome
 from trivium.loops.deploy import Deployments, Release, Withdrawn
-from trivium.loops.traffic import Rules, Window, held_out, take
+from trivium.loops.traffic import Rules, Window, extend, held_out
 from trivium.reward.baseline import RunningBaseline, kind_of
 from trivium.reward.detectors import Detector, disbelieve, quarantined, watch
 from trivium.reward.distill import Distilled
@@ -154,11 +154,12 @@ class Live:
 
     async def _wait(self, cycle: Cycle) -> Window:
         deadline, line = time.monotonic() + self.listening.patience, self.cycles.lineage(cycle.base)
+        window = Window(cycle.after, cycle.after)
         while True:
-            window = await asyncio.to_thread(take, self.store, cycle.after, self.listening.rules, line)
+            await asyncio.to_thread(extend, window, self.store, self.listening.rules, line)
             if len(window.fresh) >= self.listening.least:
                 return window
-            if time.monotonic() > deadline or len(window.every) >= self.listening.rules.most:
+            if time.monotonic() > deadline:
                 raise InputError(self._too_few(window))
             await asyncio.sleep(POLL)
 
@@ -166,8 +167,6 @@ class Live:
         """What to say of a window that a turn cannot learn from: why not, and what may be done."""
         fates = ", ".join(f"{count} {fate}" for fate, count in sorted(window.fates.items())) or "none came"
         waited = f"a turn waits for {self.listening.least} episodes to learn from, and there are {len(window.fresh)} ({fates})"
-        if len(window.every) >= (most := self.listening.rules.most):
-            return f"{waited} in the {most} that it looks at: let it look further, with --most"
         hint = "say `trivium serve --temperature 1`" if window.fates["unsampled"] else "is somebody served by it, with consent?"
         return f"{waited} after {self.listening.patience:g} seconds: {hint}"
 

@@ -83,19 +83,24 @@ AGENT = frozenset({"agent"})
 def take(store: Store, after: int, rules: Rules, line: Sequence[int], now: float | None = None) -> Window:
     """The window behind `after`, as far as people had their time to speak. `line` is the learner's version and those that it
     came from. The store may be written to meanwhile: its numbers rise in the order of commits, so nothing slips in below."""
-    now = now or time.time()
     window = Window(after, after)
+    extend(window, store, rules, line, now)
+    return window
+
+
+def extend(window: Window, store: Store, rules: Rules, line: Sequence[int], now: float | None = None) -> None:
+    """Add what came since to a window, as `take` does."""
+    now = now or time.time()
     while room := rules.most - len(window.fresh):
         part = store.tail(window.until, min(_PART, room))
         for number, episode in part:
             if now - rules.settle < episode.ended <= now:
-                return window
+                return
             window.until = number
             if episode.id.startswith(SERVED):
                 window.add(episode, _fate(episode, rules, line, now))
         if not part:
-            break
-    return window
+            return
 
 
 def _fate(episode: Episode, rules: Rules, line: Sequence[int], now: float) -> str:

@@ -81,6 +81,8 @@ class Options:
         for name, number in least.items():
             if getattr(self, name) < number:
                 raise InputError(f"--{name} must be at least {number}, not {getattr(self, name)}")
+        if self.most < self.least:
+            raise InputError(f"--most {self.most} is less than --least {self.least}: a turn would wait for ever")
         if not self.patience > 0 or not 0 <= self.lr < 1 or not 0 <= self.share < 1:
             numbers = f"{self.patience:g}, {self.lr:g} and {self.share:g}"
             raise InputError(f"--patience is above 0, --lr and --share are from 0 and below 1, not {numbers}")
