@@ -17,7 +17,7 @@ from trivium.eval.gate import Decision
 from trivium.loops.cycles import Cycles
 from trivium.loops.deploy import Deployments
 from trivium.loops.live import Listening, Live, Trying
-from trivium.loops.traffic import Rules, held_out, take
+from trivium.loops.traffic import Rules, Window, extend, held_out
 from trivium.nn import Network
 from trivium.reward.baseline import RunningBaseline
 from trivium.reward.detectors import Detector
@@ -83,6 +83,13 @@ def turn(run, **options):
 
 
 # --- which episodes
+
+
+def take(store: Store, after: int, rules: Rules, line: list[int], now: float | None = None) -> Window:
+    """The window behind `after`."""
+    window = Window(after, after)
+    extend(window, store, rules, line, now)
+    return window
 
 
 def test_what_may_be_learned_from_is_fresh_of_this_line_and_of_nobody_held_out(tmp_path):

@@ -80,16 +80,10 @@ AGENT = frozenset({"agent"})
 """Whose words are learned from: what a served run's model is called."""
 
 
-def take(store: Store, after: int, rules: Rules, line: Sequence[int], now: float | None = None) -> Window:
-    """The window behind `after`, as far as people had their time to speak. `line` is the learner's version and those that it
-    came from. The store may be written to meanwhile: its numbers rise in the order of commits, so nothing slips in below."""
-    window = Window(after, after)
-    extend(window, store, rules, line, now)
-    return window
-
-
 def extend(window: Window, store: Store, rules: Rules, line: Sequence[int], now: float | None = None) -> None:
-    """Add what came since to a window, as `take` does."""
+    """Add to a window what lies behind it, as far as people had their time to speak. `line` is the learner's version and those
+    that it came from. The store may be written to meanwhile: its numbers rise in the order of commits, so nothing slips in
+    below."""
     now = now or time.time()
     while room := rules.most - len(window.fresh):
         part = store.tail(window.until, min(_PART, room))
