@@ -10,11 +10,12 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from renderers.base import ParsedToolCall, ToolCallParseStatus
+from typing import TYPE_CHECKING, Any
 
 from trivium.policy.tokens import MARK
+
+if TYPE_CHECKING:
+    from renderers.base import ParsedToolCall
 
 
 def thoughts_apart(text: str) -> tuple[str, str]:
@@ -69,6 +70,8 @@ class Form:
 
     def _read(self, text: str, opened: re.Match[str]) -> tuple[ParsedToolCall | None, int]:
         """The call whose JSON begins at the end of `opened`, and where it ends; no call where its JSON is another thing."""
+        from renderers.base import ParsedToolCall, ToolCallParseStatus  # heavy, and only a call that is read needs it
+
         begin = opened.end()
         try:
             _, stop = _JSON.raw_decode(text, begin)
@@ -88,6 +91,8 @@ class Form:
 
     def _broken(self, text: str, begin: int) -> tuple[ParsedToolCall, int]:
         """A call that cannot be read reaches to its own end, or to the next call, whichever comes first."""
+        from renderers.base import ParsedToolCall, ToolCallParseStatus
+
         closed, following = self.closer.search(text, begin), self.opener.search(text, begin + 1)
         status = ToolCallParseStatus.INVALID_JSON if closed else ToolCallParseStatus.UNCLOSED_BLOCK
         stop = min(closed.end() if closed else len(text), following.start() if following else len(text))

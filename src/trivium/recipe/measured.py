@@ -24,8 +24,6 @@ from trivium.policy import Policy
 from trivium.recipe.base import Bench, Suite
 from trivium.recipe.comparison import Speaker
 from trivium.recipe.find import opened
-from trivium.recipe.memory import fitting_engine
-from trivium.recipe.parts import Parts
 from trivium.recipe.watcher import Silent
 from trivium.reward import refuse_unscored, verdicts
 from trivium.trace import Episode, Sampling, Store, Task
@@ -51,6 +49,8 @@ class Measured:
     """One run on one suite. InputError for what is no finished run."""
 
     def __init__(self, folder: str, suite: Suite) -> None:
+        from trivium.recipe.parts import Parts
+
         self.run, self.recipe = opened(folder)
         self.suite = suite
         self.parts = Parts(self.recipe, self.run.model())
@@ -108,6 +108,8 @@ class Measured:
         return {"base": self.recipe.base(), "sft": f"{self.run.folder}/model-sft"}.get(stage, f"{self.run.folder}/model")
 
     def policy(self, speaker: Speaker) -> Policy:
+        from trivium.recipe.memory import fitting_engine
+
         if speaker.stage != "expert":
             return fitting_engine(self.weights(speaker.stage), self.parts.renderer, self.harness(speaker).window.budget)
         assert self.expert is not None  # else it is no speaker

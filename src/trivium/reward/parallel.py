@@ -6,7 +6,8 @@ The report gives neither a closed form of the first two nor any lambda; its auth
 Here r_parallel is how many sub-agents worked side by side, over `enough` and 1 at most: it keeps a policy from doing
 everything itself before it knows what others are good for (serial collapse). r_finish is the share of all assignments that were
 truly done, which is for `done` to say and not for calls that returned: it keeps a policy from assigning for the sake of it
-(spurious parallelism).
+(spurious parallelism). Who assigns nothing leaves nothing undone, and has 1: with 0 there, this term paid for splitting
+whatever could be split, and a policy split all of it (docs/log.md).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Parl:
         scores = dict(await self.perf(episode))
         perf, done = scores.pop("reward"), self.done(episode)
         widest = max((len(stage.branches) for stage in episode_stages(episode)), default=0)
-        parallel, finish = min(1.0, widest / self.enough), sum(done) / max(1, len(done))
+        parallel, finish = min(1.0, widest / self.enough), sum(done) / len(done) if done else 1.0
         return {
             "reward": self.parallel * parallel + self.finish * finish + perf,
             "r_perf": perf,

@@ -7,10 +7,13 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing, suppress
+from typing import TYPE_CHECKING
 
-from trivium.engine import Engine
 from trivium.policy import Reply, View
 from trivium.trace import Sampling
+
+if TYPE_CHECKING:
+    from trivium.engine import Engine
 
 
 class Aside:

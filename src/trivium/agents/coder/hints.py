@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from trivium.agents.coder.todo import open_items
 from trivium.trace import Call
-from trivium.train import Turn
+
+if TYPE_CHECKING:
+    from trivium.train import Turn
 
 
 def absent(call: Call) -> str:

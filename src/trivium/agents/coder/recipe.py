@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from trivium.agents.coder.comparison import CoderComparison
 from trivium.agents.coder.desk import Backend, Desks, open_provider
@@ -24,8 +24,10 @@ from trivium.policy import Policy, Scripted
 from trivium.recipe.base import Progress, Recipe
 from trivium.tasks.projects import GRADES, projects
 from trivium.trace import Episode, Task
-from trivium.train import CISPO, Algorithm, Feedback
 from trivium.viewer import Labels, Panels
+
+if TYPE_CHECKING:
+    from trivium.train import Algorithm
 
 EPSILON = 0.5
 """Added to the std of a group's rewards, as in the search recipe: attempts that differ by their effort alone teach little."""
@@ -161,6 +163,8 @@ class Coder(Recipe):
         return CoderComparison(self)
 
     def loss(self) -> Algorithm:
+        from trivium.train import CISPO, Feedback
+
         row = CISPO(high=1.0, eps=EPSILON) if self.algorithm == "cispo" else super().loss()
         return replace(row, feedback=Feedback(hint, self.renderer, self.feedback)) if self.feedback else row
 

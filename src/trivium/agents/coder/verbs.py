@@ -14,12 +14,10 @@ from trivium.agents.coder.desk import Backend, Desks, open_provider
 from trivium.agents.coder.fix import Copy, diff, read_folder
 from trivium.agents.coder.fix import apply as write_back
 from trivium.agents.coder.recipe import Coder
-from trivium.engine import Engine
 from trivium.errors import InputError
 from trivium.harness import CallEvent, Event, Harness, refuse_silence, silence_error
 from trivium.policy import Policy
 from trivium.recipe.find import opened
-from trivium.recipe.parts import Parts
 from trivium.recipe.show import RunFolder
 from trivium.trace import Episode, Sampling, Task
 from trivium.viewer import screen
@@ -80,6 +78,9 @@ def _agreed() -> bool:
 
 async def _attempt(run: str, desks: Desks, request: str, sample: bool) -> tuple[Episode, dict[str, bytes]]:
     """One attempt by the agent of a run. InputError for a run of another agent; else raises as `lived`."""
+    from trivium.engine import Engine
+    from trivium.recipe.parts import Parts
+
     folder, recipe = opened(run)
     if not isinstance(recipe, Coder):
         raise InputError(f"{run} is a run of {type(recipe).__name__}, which changes no code")

@@ -24,9 +24,7 @@ from trivium.harness import CallEvent, Event, Harness, refuse_silence
 from trivium.loops.run import Run
 from trivium.policy import Policy
 from trivium.recipe.find import opened
-from trivium.recipe.memory import fitting_engine
 from trivium.recipe.outside import Outside, bill
-from trivium.recipe.parts import Parts
 from trivium.recipe.watcher import embedding
 from trivium.trace import Call, Episode, Prune, Sampling, Task
 from trivium.viewer import Live
@@ -44,6 +42,9 @@ def answer(run: str, question: str, corpus: str, greedy: bool = True, rollouts: 
     Raises InputError for a run without weights or of another agent, documents that cannot be read, or several rollouts that
     are greedy.
     """
+    from trivium.recipe.memory import fitting_engine
+    from trivium.recipe.parts import Parts
+
     folder, recipe = opened(run)
     if not isinstance(recipe, Search):
         raise InputError(f"{run} is a run of {type(recipe).__name__}, which answers no questions about documents")

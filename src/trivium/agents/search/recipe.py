@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from trivium.agents.search.citation import gold_of, quoted
 from trivium.agents.search.comparison import SearchComparison, SearchSuite
@@ -30,8 +30,10 @@ from trivium.tasks.cloze import cloze_tasks
 from trivium.tasks.names import Split
 from trivium.tasks.world import World
 from trivium.trace import Episode, Task
-from trivium.train import CISPO, Algorithm
 from trivium.viewer import Labels, Panels
+
+if TYPE_CHECKING:
+    from trivium.train import Algorithm
 
 HOPS = (1, 2, 3, 4)
 TRAIN_WORLDS, HELDOUT_WORLDS, WORLD_SIZE = 24, 4, 450
@@ -314,6 +316,8 @@ class Search(Recipe):
         return SearchReward(beta=beta, turns=turns, effort=effort, window=self.room)
 
     def loss(self) -> Algorithm:
+        from trivium.train import CISPO
+
         if self.algorithm == "cispo":
             return CISPO(high=self.cap - 1, eps=EPSILON_ON_PASSAGES if self.real else EPSILON)
         return super().loss()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from trivium.agents.search.citation import cited, quoted, repetition
 from trivium.agents.search.harness import open_corpus
@@ -16,7 +16,6 @@ from trivium.agents.swarm.reward import SwarmScore, truly_done
 from trivium.agents.swarm.teacher import Habits, Teacher
 from trivium.assets import NANO
 from trivium.corpus import Corpus
-from trivium.engine import Engine
 from trivium.errors import InputError
 from trivium.harness import Crew, Harness, Limits, Passage, Subagent, Tool, Window
 from trivium.policy import Policy, Scripted
@@ -28,6 +27,9 @@ from trivium.tasks.tables import SIMPLE, WIDE, table_tasks
 from trivium.tasks.world import World
 from trivium.trace import Episode, Sampling, Task, Thread
 from trivium.viewer import Labels, Panels
+
+if TYPE_CHECKING:
+    from trivium.engine import Engine
 
 TRAIN_WORLDS, HELDOUT_WORLDS, WORLD_SIZE = 24, 4, 450
 """As the search agent's: many worlds to learn in, and some of other words to be measured in."""
@@ -72,11 +74,11 @@ class Swarm(Recipe):
     """the frozen sub-agents' model folder, as the model of a run of the search agent; nano: the base in the package"""
     critical: int = 4
     """critical steps of an episode"""
-    price: float = 0.4
+    price: float = 0.3
     """the share of a table's worth that all critical steps cost together"""
     parallel: float = 0.3
     """lambda 1 at the start: the weight of r_parallel"""
-    finish: float = 0.15
+    finish: float = 0.3
     """lambda 2 at the start: the weight of r_finish"""
     anneal: float = 0.6
     """the share of RL's steps after which both are 0"""
@@ -168,6 +170,8 @@ class Swarm(Recipe):
     def helper(self) -> Engine:
         """The sub-agents' policy: frozen, in the same process as the orchestrator's. It forgets between two steps, as the
         orchestrator's engine does with new weights: a run that is gone on with has no memory of the steps before."""
+        from trivium.engine import Engine
+
         model = str(NANO) if self.subagents == "nano" else self.subagents
         engine = Engine(model, name="helper", slots=64, context=MEMBER_ROOM.budget)
         engine.forgets = True
