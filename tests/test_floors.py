@@ -108,7 +108,9 @@ ROOMS = sorted({_room(f) for f in FILES} - {"__main__", "__init__"})
 def test_importing_a_room_without_torch_imports_no_torch():
     """Nor an agent, so that help, an error and a page of episodes do not wait for what only a model needs."""
     rooms = [f"trivium.{room}" for room in ROOMS if room not in WITH_TORCH]
-    agents = [f"trivium.agents.{name}" for name in ("search.recipe", "search.ask", "swarm.recipe", "coder.recipe", "coder.verbs")]
+    agents = [
+        f"trivium.agents.{name}" for name in ("search.recipe", "search.ask", "swarm.recipe", "coder.recipe", "coder.verbs")
+    ]
     heavy = {"torch", "transformers", "openai", "renderers", "scipy"}
     code = f"import sys\nfor m in {['trivium', *rooms, *agents]!r}:\n __import__(m)\n heavy = {heavy!r} & set(sys.modules)\n"
     code += " assert not heavy, (m, heavy)"

@@ -15,10 +15,23 @@ from trivium.nn import Network
 
 pytestmark = pytest.mark.timeout(1200)  # whole trainings, on machines that may do something else
 TINY = "--warmup 48 --sft-steps 12 --steps 12 --groups 2 --size 4 --eval-tasks 4 --sft-lr 1e-3".split()
+AGENT = """from dataclasses import dataclass
+from typing import ClassVar
+
+from trivium.agents.search.recipe import Search
+
+
+@dataclass(frozen=True)
+class Small(Search):
+    sft_size: ClassVar[int] = 4
+"""
 
 
 def command(out: Path, *extra: str) -> list[str]:
-    return [sys.executable, "-m", "trivium", "train", "search", "--out", str(out), *TINY, *extra]
+    """The search agent with small steps of its warm-up."""
+    file = out.with_suffix(".py")
+    file.write_text(AGENT)
+    return [sys.executable, "-m", "trivium", "train", str(file), "--out", str(out), *TINY, *extra]
 
 
 def finished(out: Path, *extra: str) -> dict:

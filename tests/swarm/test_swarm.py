@@ -122,7 +122,7 @@ def test_what_was_truly_done_is_no_call_that_returned():
     (scores,) = judged([episode], SWARM.scorer(0))
     assert (scores["assignments"], scores["parallelism"], scores["r_parallel"]) == (3, 3, 3 / 6)
     assert scores["r_finish"] == pytest.approx(2 / 3), "the second asked what the first had found"
-    assert scores["reward"] == pytest.approx(0.3 * 3 / 6 + 0.15 * 2 / 3 + scores["r_perf"])
+    assert scores["reward"] == pytest.approx(SWARM.parallel * 3 / 6 + SWARM.finish * 2 / 3 + scores["r_perf"])
 
 
 def test_a_table_in_fewer_steps_is_worth_more_and_one_that_is_not_there_nothing():
@@ -135,17 +135,18 @@ def test_a_table_in_fewer_steps_is_worth_more_and_one_that_is_not_there_nothing(
         return judged(attempts(lambda view: turns[sum(m["role"] == "assistant" for m in view.messages)], [task]))[0]
 
     quick, slow, late = after(1), after(3), after(4)
-    assert quick["item_f1"] == slow["item_f1"] == 1 and quick["reward"] - slow["reward"] == pytest.approx(0.4 * 2 / 4)
+    assert quick["item_f1"] == slow["item_f1"] == 1 and quick["reward"] - slow["reward"] == pytest.approx(SWARM.price * 2 / 4)
+    assert (quick["r_parallel"], quick["r_finish"]) == (0, 1), "who assigns nothing leaves nothing undone"
     assert (late["reward"], late["item_f1"], late["finished"]) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(
     ("without", "lambdas"),
     [
-        ("nothing", [(0.3, 0.15), (0.15, 0.075), (0, 0), (0, 0)]),
-        ("parallel", [(0, 0.15), (0, 0.075), (0, 0), (0, 0)]),
+        ("nothing", [(0.3, 0.3), (0.15, 0.15), (0, 0), (0, 0)]),
+        ("parallel", [(0, 0.3), (0, 0.15), (0, 0), (0, 0)]),
         ("finish", [(0.3, 0), (0.15, 0), (0, 0), (0, 0)]),
-        ("anneal", [(0.3, 0.15)] * 4),
+        ("anneal", [(0.3, 0.3)] * 4),
         ("swarm", [(0, 0)] * 4),
     ],
 )

@@ -70,7 +70,7 @@ class Form:
 
     def _read(self, text: str, opened: re.Match[str]) -> tuple[ParsedToolCall | None, int]:
         """The call whose JSON begins at the end of `opened`, and where it ends; no call where its JSON is another thing."""
-        from renderers.base import ParsedToolCall, ToolCallParseStatus  # heavy, and only a call that is read needs it
+        from renderers.base import ParsedToolCall, ToolCallParseStatus
 
         begin = opened.end()
         try:

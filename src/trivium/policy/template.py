@@ -15,13 +15,15 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-
-from renderers.base import ParsedResponse, RenderedTokens
+from typing import TYPE_CHECKING
 
 from trivium.errors import InputError, Unsupported
 from trivium.policy.families import FORMS, HERMES, Form, call_id, in_json, taught, thoughts_apart
 from trivium.policy.message import Message
 from trivium.policy.tokens import Tokenizer
+
+if TYPE_CHECKING:
+    from renderers.base import ParsedResponse, RenderedTokens
 
 _SLOT = re.compile('\ue000(\\d+)\\\\?"\ue001')
 """Where a result stands in a rendered probe; the quotation mark in it has a stroke before it in a template that quotes JSON."""
@@ -85,12 +87,16 @@ class TemplateDialect:
 
     def render(self, messages: Sequence[Message]) -> RenderedTokens:
         """The tokens that the assistant would have sampled in `messages`; what others say is left out."""
+        from renderers.base import RenderedTokens
+
         said = [self._said(message) + self._end for message in messages if message["role"] == "assistant"]
         tokens = [token for text in said for token in self.tokenizer.encode(text, add_special_tokens=False)]
         return RenderedTokens(token_ids=tokens, sampled_mask=[True] * len(tokens))
 
     def bridge_to_next_turn(self, prompt: list[int], reply: list[int], messages: Sequence[Message]) -> RenderedTokens | None:
         """What follows, one token in the place of each result; None where the template would have to render anew."""
+        from renderers.base import RenderedTokens
+
         parsed = self.parse_response(reply)
         earlier = any(token in prompt for token in self._think_tokens())
         kind = _Kind(len(parsed.tool_calls), bool(parsed.reasoning_content), earlier)
@@ -107,6 +113,8 @@ class TemplateDialect:
 
     def parse_response(self, tokens: Sequence[int]) -> ParsedResponse:
         """Thoughts, text and calls of a reply."""
+        from renderers.base import ParsedResponse
+
         tokens = list(tokens)
         while tokens and tokens[-1] in self._stops:
             tokens.pop()

@@ -13,9 +13,7 @@ from trivium.harness import Harness, refuse_gaps, silence
 from trivium.policy import Endpoint, Policy
 from trivium.recipe.base import Bench, Recipe, Suite
 from trivium.recipe.find import opened
-from trivium.recipe.memory import fitting_engine
 from trivium.recipe.outside import Outside, bill
-from trivium.recipe.parts import Parts
 from trivium.recipe.watcher import Watcher, embedding
 from trivium.trace import Episode, Sampling, Task
 
@@ -29,6 +27,9 @@ AT_ONCE = 8
 def measure(folder: str, suite: Suite, greedy: bool, seed: int, watch: Watcher) -> Iterator[str]:
     """Blocks of lines: the run's scores on `suite`, and what its agent says beside them. InputError for a run without weights,
     or nothing to measure on."""
+    from trivium.recipe.memory import fitting_engine
+    from trivium.recipe.parts import Parts
+
     run, recipe = opened(folder)
     parts, comparison = Parts(recipe, run.model()), recipe.comparison()
     recipe.prepare(embedding(watch))

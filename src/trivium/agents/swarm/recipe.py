@@ -80,7 +80,7 @@ class Swarm(Recipe):
     """lambda 1 at the start: the weight of r_parallel"""
     finish: float = 0.3
     """lambda 2 at the start: the weight of r_finish"""
-    anneal: float = 0.6
+    anneal: float = 0.8
     """the share of RL's steps after which both are 0"""
     without: Without = "nothing"
     """leave one part out, to see what it is for: the sub-agents (a single agent, and its teacher one), r_parallel, r_finish,
