@@ -93,6 +93,7 @@ def test_each_kind_of_error_has_its_hint():
     errors = {
         "cart.py: the text to replace is there 2 times; give more of it.": "line before it",
         "there is no file car.py; list_files shows them.": "Use a path",
+        "the new text is the old one: nothing would change.": "Write in new what the request asks for",
         "there is no tool 'raed'; there are read_file": "Call a tool as",
         "edit_file: Object missing required field `old`": "Call a tool as",
         "something else": "Avoid this: something else",

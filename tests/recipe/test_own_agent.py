@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 FILE = Path(__file__).parents[2] / "examples" / "agent.py"
-TINY = "--people 90 --sft-steps 12 --steps 12 --groups 2 --size 3 --eval-tasks 6 --workers 1".split()
+TINY = "--people 90 --sft-steps 3 --steps 2 --groups 2 --size 3 --eval-tasks 6 --workers 1".split()
+LONG = [*TINY, "--sft-steps", "12", "--steps", "12"]  # beyond a checkpoint, which is every ten steps
 
 
 def command(*words: str | Path) -> list[str]:
@@ -113,9 +114,10 @@ def test_a_run_whose_file_is_gone_is_read_by_its_copy(trained, tmp_path):
 
 
 @pytest.mark.slow
-def test_killed_and_gone_on_with_it_ends_where_it_would_have(trained, home):
+def test_killed_and_gone_on_with_it_ends_where_it_would_have(home):
     """kill -9 in the middle of RL; the same command ends with the same weights, bit for bit (laws 9 and 11)."""
-    words = ["train", "my_agent.py", "--out", "runs/killed", *TINY]
+    assert trivium("train", "my_agent.py", "--out", "runs/long", *LONG, cwd=home).returncode == 0
+    words = ["train", "my_agent.py", "--out", "runs/killed", *LONG]
     process = subprocess.Popen(command(*words), cwd=home, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     metrics, deadline = home / "runs" / "killed" / "metrics.jsonl", time.monotonic() + 200
     while not (metrics.exists() and '"kind": "rl", "step": 10' in metrics.read_text()):
@@ -125,7 +127,7 @@ def test_killed_and_gone_on_with_it_ends_where_it_would_have(trained, home):
     process.wait()
     assert not (home / "runs" / "killed" / "summary.json").exists()
     assert trivium(*words, cwd=home).returncode == 0
-    assert digest(home / "runs" / "killed") == digest(trained)
+    assert digest(home / "runs" / "killed") == digest(home / "runs" / "long")
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,11 @@ def repeated(call: Call) -> str:
     return "Give more of the text: with the line before it, old stands there once." if "give more of it" in call.error else ""
 
 
+def unchanged(call: Call) -> str:
+    """An edit that puts what was there."""
+    return "Write in new what the request asks for, where it differs from old." if "nothing would change" in call.error else ""
+
+
 def nowhere(call: Call) -> str:
     """A path that leads to no file."""
     return "Use a path that list_files or grep has shown." if "there is no file" in call.error else ""
@@ -35,7 +40,7 @@ def unreadable(call: Call) -> str:
     return 'Call a tool as {"name": "read_file", "arguments": {"path": " a.py"}}, with its own arguments.'
 
 
-CALLS: tuple[Callable[[Call], str], ...] = (absent, repeated, nowhere, unreadable)
+CALLS: tuple[Callable[[Call], str], ...] = (absent, repeated, unchanged, nowhere, unreadable)
 
 
 def hint(turn: Turn) -> str:
