@@ -24,7 +24,7 @@ from trivium.trace import Episode, Summarize, Task
 WEIGHTS = {"thinking": 0.003, "calling": 0.002, "output": 0.0005, "final": 0.002, "calls": 0.1, "turns": 0.1}
 """What each kind of effort adds to x: with these a task of four calls on two files has an x of about 1.5."""
 
-PRICES = {"open_todos": 0.05, "broken_calls": 0.03, "scratch": 0.02, "terminal_only": 0.1, "unfinished": 0.1}
+PRICES = {"open_todos": 0.05, "broken_calls": 0.1, "scratch": 0.02, "terminal_only": 0.1, "unfinished": 0.1}
 
 
 class Grader(Protocol):
