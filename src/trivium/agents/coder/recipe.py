@@ -53,7 +53,8 @@ class Coder(Recipe):
     model: str = "nano"
     """a model folder, or a name in the local Hugging Face cache; nano: the base for code in the package"""
     grades: tuple[int, ...] = (2,)
-    """how hard its tasks are: 0 one edit that is told, 1 one that has to be found, 2 two, 3 several, 4 and 5 many"""
+    """how hard its tasks are: 0 one edit that is told, 1 one that has to be found, 2 a function or a parameter more, 3 several
+    edits, 4 and 5 many"""
     sandbox: Backend = "ns"
     """where commands and hidden tests run: ns (Linux namespaces), docker, or local-unsafe, which isolates
     nothing: what runs there runs as you"""
@@ -69,7 +70,7 @@ class Coder(Recipe):
     """tasks that the scripted teacher solves for the warm-up"""
     sft_steps: int = 240
     """steps of the warm-up, 32 episodes each"""
-    steps: int = 16
+    steps: int = 24
     """steps of RL"""
     groups: int = 16
     """tasks a step"""

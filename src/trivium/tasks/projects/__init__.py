@@ -32,8 +32,8 @@ def projects(count: int, grades: Sequence[int] = (0, 1), seed: int = 0, split: n
         change    whole files after the true change, path -> text
         edits     the same as exact replacements in order: path, name (of the function), old, new
         clues     files that tell what the prompt leaves out
-        grade     0 one edit, all of it told; 1 one edit, and the file or the right word has to be found; 2 two edits, a missing
-                  function, a new parameter; 3 a rename or a named constant in several places; 4 a list of five to seven;
+        grade     0 one edit, all of it told; 1 one edit, and the file or the right word has to be found; 2 a missing function,
+                  a new parameter; 3 two edits, a rename or a named constant in several places; 4 a list of five to seven;
                   5 one of ten to fourteen
         kind      what was drawn: value, operator, name, fill, comment, test, two, add, parameter, rename, constant, notes
 

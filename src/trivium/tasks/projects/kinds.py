@@ -224,8 +224,8 @@ def notes(low: int, high: int) -> Kind:
 GRADES: dict[int, tuple[Kind, ...]] = {
     0: (told,),
     1: (unplaced, comment, test),
-    2: (two, add, parameter),
-    3: (rename, constant),
+    2: (add, parameter),
+    3: (two, rename, constant),
     4: (notes(5, 7),),
     5: (notes(10, 14),),
 }
