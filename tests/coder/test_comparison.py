@@ -6,14 +6,24 @@ import math
 
 import pytest
 
+from tests.coder.house import attempt
 from trivium.agents.coder.comparison import CoderComparison, compaction
 from trivium.agents.coder.recipe import Coder
 from trivium.eval import Pool, Result
+from trivium.policy.scripted import call, say
 from trivium.recipe.base import Suite
 
 
 def pool(solved: list[float], **scores: list[float]) -> Pool:
     return Pool((Result("rl", [f"task{n}" for n in range(len(solved))], {"solved": solved, **scores}),))
+
+
+def test_what_detectors_mark_is_a_score_of_its_own(renderer):
+    comparison = CoderComparison(Coder(sandbox="local-unsafe"))
+    read, wrong = (call(("read_file", {"path": path})) for path in ("cart.py", "none.py"))
+    well, badly = (comparison.beside(attempt(renderer, *script, say("Done."))) for script in ([read], [read, wrong]))
+    assert well.keys() <= set(comparison.metrics()) and not any(well.values())
+    assert [name for name, marked in badly.items() if marked] == ["detector: broken calls"]
 
 
 def test_failures_that_compaction_causes_are_counted_task_by_task():

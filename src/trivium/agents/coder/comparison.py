@@ -1,8 +1,9 @@
-"""What comparing coder runs says beside what it says of any agent's: what going on from a full window costs."""
+"""What comparing coder runs says beside what it says of any agent's: hacks that detectors mark, and what going on from a full
+window costs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,8 @@ from trivium.recipe.base import Suite
 from trivium.recipe.compare import Numbers, Side
 from trivium.recipe.comparison import EXPERT, STAGES, Comparison, Speaker
 from trivium.recipe.report import Table, mean, title
+from trivium.reward import HACKS, Detector
+from trivium.trace import Episode
 
 if TYPE_CHECKING:
     from trivium.agents.coder.recipe import Coder
@@ -35,6 +38,13 @@ class CoderComparison(Comparison):
     def speakers(self, suite: Suite) -> list[Speaker]:
         return [*STAGES, *(WHOLE if max(self.recipe.grades) == LONG else ()), EXPERT]
 
+    def metrics(self) -> tuple[str, ...]:
+        return (*super().metrics(), *_named(HACKS))
+
+    def beside(self, episode: Episode) -> dict[str, float]:
+        """Of each detector, whether it marks the episode."""
+        return dict(zip(_named(HACKS), (float(each.marks(episode)) for each in HACKS), strict=True))
+
     def variant(self, name: str, harness: Harness) -> Harness:
         window = harness.window
         return harness.with_window(replace(window, budget=int(window.budget * ROOM), summarize=None))
@@ -52,6 +62,10 @@ class CoderComparison(Comparison):
                 "cut; spared: the other way round; tokens: sampled for a summary, with its scratch."
             )
             yield Table(title(numbers, "going on from a full window"), note, ("measure", *names), rows)
+
+
+def _named(detectors: Sequence[Detector]) -> list[str]:
+    return [f"detector: {each.name}" for each in detectors]
 
 
 def compaction(own: Pool, whole: Pool) -> dict[str, list[float]]:
