@@ -63,28 +63,27 @@ def means(runs: dict[int, Run]) -> dict[str, Any]:
 
 
 def differences(runs: dict[str, dict[int, Run]]) -> Iterator[tuple[str, Any]]:
-    """The trained swarm less each trained arm, task by task, over the seeds that both have, and for each seed."""
-    for arm in ARMS:
-        seeds = sorted(runs["swarm"].keys() & runs[arm].keys())
-        if arm == "swarm" or not seeds:
-            continue
-        pairs = [(policy, pool(runs["swarm"], seeds, policy), pool(runs[arm], seeds, policy)) for policy in ("rl", "rl_greedy")]
-        yield (
-            arm,
-            {
-                "seeds": seeds,
-                **{
-                    policy: {
-                        score: {
-                            "mean": list(ours.minus(theirs, score)),
-                            "by_seed": [list(e) for e in ours.by_run(theirs, score)],
-                        }
-                        for score in SCORES
-                    }
-                    for policy, ours, theirs in pairs
-                },
-            },
-        )
+    """The trained swarm less its own warm-up and each trained arm, task by task, over the seeds that both have, and for each
+    seed."""
+    swarm = runs["swarm"]
+    if swarm:
+        yield "sft", _difference(swarm, swarm, "sft")
+    for arm in list(ARMS)[1:]:
+        if swarm.keys() & runs[arm].keys():
+            yield arm, _difference(swarm, runs[arm], "rl")
+
+
+def _difference(ours: dict[int, Run], theirs: dict[int, Run], stage: str) -> dict[str, Any]:
+    """RL of one arm less a stage of another, sampled and greedy."""
+    seeds = sorted(ours.keys() & theirs.keys())
+    numbers: dict[str, Any] = {"seeds": seeds}
+    for greedy in ("", "_greedy"):
+        after, before = pool(ours, seeds, f"rl{greedy}"), pool(theirs, seeds, f"{stage}{greedy}")
+        numbers[f"rl{greedy}"] = {
+            score: {"mean": list(after.minus(before, score)), "by_seed": [list(e) for e in after.by_run(before, score)]}
+            for score in SCORES
+        }
+    return numbers
 
 
 def page(numbers: dict[str, Any]) -> str:
@@ -100,16 +99,17 @@ def page(numbers: dict[str, Any]) -> str:
         for policy in POLICIES:
             cells = [f"{of[policy][score][0]:.3f}" for score in SCORES]
             lines.append(f"| {ARMS[arm]}, {policy} ({', '.join(map(str, of['seeds']))}) | {' | '.join(cells)} |")
-    lines += [
-        "",
-        "The swarm less each arm, after RL, greedy, paired:",
-        "",
-        f"| arm | {' | '.join(SCORES)} |",
-        f"|---|{'---|' * len(SCORES)}",
-    ]
-    for arm, of in numbers["swarm minus"].items():
-        cells = ["{:+.3f} [{:+.3f}, {:+.3f}]".format(*of["rl_greedy"][score]["mean"]) for score in SCORES]
-        lines.append(f"| {ARMS[arm]} | {' | '.join(cells)} |")
+    for policy, how in (("rl_greedy", "greedy"), ("rl", "sampled")):
+        lines += [
+            "",
+            f"The swarm after RL less its warm-up and each arm, {how}, paired:",
+            "",
+            f"| less | {' | '.join(SCORES)} |",
+            f"|---|{'---|' * len(SCORES)}",
+        ]
+        for arm, of in numbers["swarm minus"].items():
+            cells = ["{:+.3f} [{:+.3f}, {:+.3f}]".format(*of[policy][score]["mean"]) for score in SCORES]
+            lines.append(f"| {ARMS.get(arm, 'its warm-up')} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

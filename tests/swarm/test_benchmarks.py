@@ -40,7 +40,7 @@ def test_arms_are_paired_with_the_swarm_by_seed_and_task_and_only_where_they_end
     runs = {arm: finished(tmp_path, arm) for arm in ARMS}
     assert {arm: sorted(of) for arm, of in runs.items() if of} == {"swarm": [0, 1], "alone": [0, 2]}
     pairs = dict(differences(runs))
-    assert pairs.keys() == {"alone"} and pairs["alone"]["seeds"] == [0]
+    assert pairs.keys() == {"sft", "alone"} and pairs["alone"]["seeds"] == [0] and pairs["sft"]["seeds"] == [0, 1]
     gain = pairs["alone"]["rl_greedy"]["wide/item_f1"]
     assert [round(value, 6) for value in gain["mean"]] == [0.3, 0.3, 0.3] and len(gain["by_seed"]) == 1
     text = page({"arms": {arm: means(of) for arm, of in runs.items() if of}, "swarm minus": pairs})
