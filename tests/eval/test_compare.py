@@ -19,7 +19,7 @@ from trivium.agents.search.tables import tables as more
 from trivium.assets import NANO
 from trivium.corpus import HashEmbedder
 from trivium.errors import InputError, PolicyError
-from trivium.recipe import measured as measuring
+from trivium.recipe import memory
 from trivium.recipe.compare import compare, histories
 from trivium.recipe.comparison import Speaker
 from trivium.recipe.measured import Attempt, Measured, _attempt
@@ -155,7 +155,7 @@ def test_nothing_is_attempted_twice(said, runs, monkeypatch):
     def refuse(*_, **__):
         raise AssertionError("it was measured before")
 
-    monkeypatch.setattr(measuring, "fitting_engine", refuse)
+    monkeypatch.setattr(memory, "fitting_engine", refuse)
     monkeypatch.setattr(comparing, "plain_rankings", refuse)
     assert as_json(compare(runs, WHOLE, 1, quiet)) == as_json(said)
     fewer = compare(runs[:1], SearchSuite(tasks=2), 1, quiet)
