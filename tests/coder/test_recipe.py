@@ -80,10 +80,14 @@ def test_fix_says_what_is_missing(tmp_path):
 
 @pytest.mark.slow
 def test_the_whole_line_ends_in_a_diff(tmp_path):
-    """Warm-up, RL with feedback, evaluation; then a fix of somebody's folder, which stays as it was."""
+    """Warm-up, RL with feedback, evaluation; compared by another process, when its sandboxes are gone; then a fix of
+    somebody's folder, which stays as it was."""
     options = "--sandbox local-unsafe --warmup 32 --sft-steps 2 --steps 2 --groups 2 --size 2 --eval-tasks 4 --feedback 0.5"
     done = trivium("train", "coder", "--out", "run", *options.split(), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+    for _ in range(2):  # the second time nothing is attempted
+        done = trivium("eval", "--compare", "run", "--workers", "1", cwd=tmp_path)
+        assert done.returncode == 0 and "detector: broken calls" in done.stdout, done.stderr
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "cart.py").write_text("def tax(price):\n    return price - fee\n")
     words = ("fix", "run", "mine", "In cart.py, tax uses fee. It should use rate.", "--sandbox", "local-unsafe")

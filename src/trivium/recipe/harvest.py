@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -67,12 +68,13 @@ class Harvest:
         return chosen
 
     def _attempts(self) -> Iterator[tuple[Episode, float]]:
-        store = Store(self.run.folder / "episodes.db", readonly=True)
-        try:
+        with closing(self.store()) as store:
             for episode in reversed(list(store.select(prefix="rl/"))):
                 yield episode, store.own_scores(episode.id).get("reward", float("nan"))
-        finally:
-            store.close()
+
+    def store(self) -> Store:
+        """The other run's, opened anew, to be read and closed."""
+        return Store(self.run.folder / "episodes.db", readonly=True)
 
     def _unfit(self, episode: Episode, reward: float, heldout: set[str]) -> str:
         """Why it is no lesson; "" for one that is."""

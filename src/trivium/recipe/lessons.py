@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from trivium.errors import CorruptError, InputError
@@ -11,6 +12,7 @@ from trivium.fleet import Rank
 from trivium.harness import refuse_silence, silent
 from trivium.loops.run import read_json, write_json
 from trivium.policy import Endpoint, Policy
+from trivium.recipe.judged import judged
 from trivium.recipe.parts import Parts
 from trivium.recipe.watcher import Watcher
 from trivium.reward import Verdict, opinions, refuse_unscored, verdicts
@@ -48,7 +50,11 @@ class Lessons:
 
     async def _log(self) -> list[Lesson]:
         """Episodes that somebody lived before, the same on every rank, scored as if they were lived now."""
-        return self._scored(self.parts.log, await verdicts(self.parts.log, self.parts.recipe.scorer(0)))
+        log, scorer, harvest = self.parts.log, self.parts.recipe.scorer(0), self.parts.harvest
+        if not harvest:
+            return self._scored(log, await verdicts(log, scorer))
+        with closing(harvest.store()) as store:
+            return self._scored(log, await judged(log, scorer, store))
 
     def _scored(self, episodes: Sequence[Episode], judgements: Sequence[Verdict]) -> list[Lesson]:
         """Those that could be scored. ScorerError where none could."""
@@ -90,7 +96,7 @@ class Lessons:
             episodes = [episode for episode in episodes if not silent(episode)]
         else:
             refuse_silence(episodes)
-        judgements = await verdicts(episodes, scorer := self.parts.recipe.scorer(0))
+        judgements = await judged(episodes, scorer := self.parts.recipe.scorer(0), self.store)
         scores = [{} if isinstance(verdict, Exception) else verdict for verdict in judgements]
         self.store.write(episodes, opinions(episodes, scores, scorer))
         return self._scored(episodes, judgements)

@@ -24,9 +24,10 @@ from trivium.policy import Policy
 from trivium.recipe.base import Bench, Suite
 from trivium.recipe.comparison import Speaker
 from trivium.recipe.find import opened
+from trivium.recipe.judged import judged
 from trivium.recipe.watcher import Silent
-from trivium.reward import refuse_unscored, verdicts
-from trivium.trace import Episode, Sampling, Store, Task
+from trivium.reward import AnyScorer, opinions, refuse_unscored, verdicts
+from trivium.trace import Episode, Sampling, Score, Store, Task
 
 WAVE = 128  # episodes that are kept together; a kill loses no more
 
@@ -160,12 +161,12 @@ class Measured:
         tasks, store = {task.id: task for task in self.tasks}, Store(self.run.folder / name, readonly=True)
         same = (e for e in store.select(prefix=prefix) if (task := tasks.get(e.task.id)) and name_of(e.task) == name_of(task))
         episodes = [episode for episode in same if good(episode)]
+        attempts = self._judged(episodes, store)
         store.close()
-        return {(e.task.id, e.sample): attempt for e, attempt in zip(episodes, self.judged(episodes), strict=True)}
+        return {(e.task.id, e.sample): attempt for e, attempt in zip(episodes, attempts, strict=True)}
 
-    def judged(self, episodes: Sequence[Episode]) -> list[Attempt]:
-        """Opinions are not kept with the facts: a judge that changes judges what is there anew."""
-        judgements = asyncio.run(verdicts(episodes, self.bench.judge))
+    def _judged(self, episodes: Sequence[Episode], store: Store) -> list[Attempt]:
+        judgements = asyncio.run(judged(episodes, self.bench.judge, store))
         refuse_unscored(episodes, judgements, str(self.run.folder))
         known = [
             {} if isinstance(verdict, Exception) else verdict | self.comparison.beside(episode)  # unscored: in no mean
@@ -232,9 +233,16 @@ def _attempt(run: Measured, speaker: Speaker, pairs: Sequence[Pair], progress: C
 
     for start in range(0, len(pairs), WAVE):
         episodes = asyncio.run(wave(pairs[start : start + WAVE]))
-        store.write([episode for episode in episodes if not silent(episode)])
+        heard = [episode for episode in episodes if not silent(episode)]
+        store.write(heard, asyncio.run(_opinions([e for e in heard if e.snapshots], run.bench.judge)))
         refuse_gaps(episodes)
     store.close()
+
+
+async def _opinions(episodes: Sequence[Episode], judge: AnyScorer) -> list[Score]:
+    """The scores of episodes whose places are there now, and will not be when they are read."""
+    found = await verdicts(episodes, judge)
+    return opinions(episodes, [{} if isinstance(verdict, Exception) else verdict for verdict in found], judge)
 
 
 def name_of(task: Task) -> str:
