@@ -39,10 +39,12 @@ def learning_curves(runs: Runs, path: str | Path, panels: Panels = Panels()) -> 
     with rc_context(STYLE):
         figure = Figure(figsize=(2000 / 120, 900 / 120), dpi=120, layout="constrained")
         FigureCanvasAgg(figure)
-        axes = figure.subplots(2, 5, sharex=True)
+        axes = figure.subplots(2, max(1, *map(len, rows)), sharex=True, squeeze=False)
         for row, kind, names in zip(axes, ("rl_eval", "rl"), rows, strict=True):
             for panel, name in zip(row, names, strict=False):
                 _panel(panel, runs, kind, name)
+            for panel in row[len(names) :]:
+                panel.set_visible(False)
         lines, labels = axes[0, 0].get_legend_handles_labels()
         columns = _WIDTH // (_HANDLE + max(map(len, labels), default=1))
         figure.legend(lines, labels, loc="outside lower center", ncols=max(1, min(6, columns)))
