@@ -1,8 +1,8 @@
 """The scripted coder that a warm-up imitates: it knows the edits of a task, reads what it has to, and summarizes when asked.
 
-It errs in ways that RL can mend: now and then an edit whose text is not there, mended at once; and more often than not the last
-of several edits forgotten, as the searchers' teacher stops before the last hop: a fault that is the likeliest action is mended
-by no warm-up, and by a reward alone.
+It errs in ways that RL can mend. Now and then it makes an edit whose text is not there, and mends it at once. More often than
+not it forgets the last of several edits, as the searchers' teacher stops before the last hop: no warm-up mends a fault that is
+the likeliest action, and a reward does.
 """
 
 from __future__ import annotations
