@@ -3,7 +3,7 @@ window costs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ from trivium.recipe.base import Suite
 from trivium.recipe.compare import Numbers, Side
 from trivium.recipe.comparison import EXPERT, STAGES, Comparison, Speaker
 from trivium.recipe.report import Table, mean, title
-from trivium.reward import HACKS, Detector
+from trivium.reward import HACKS
 from trivium.trace import Episode
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 WHOLE = (Speaker("rl_whole", "rl", False, "whole"), Speaker("rl_greedy_whole", "rl", True, "whole"))
 """The trained policy where nothing is ever summarized or cut."""
+
+DETECTORS = {f"detector: {each.name}": each for each in HACKS}
+"""Detectors of hacks, by the names of their scores."""
 
 LONG = 4
 """The grade of tasks that take two or three windows."""
@@ -39,11 +42,11 @@ class CoderComparison(Comparison):
         return [*STAGES, *(WHOLE if max(self.recipe.grades) == LONG else ()), EXPERT]
 
     def metrics(self) -> tuple[str, ...]:
-        return (*super().metrics(), *_named(HACKS))
+        return (*super().metrics(), *DETECTORS)
 
     def beside(self, episode: Episode) -> dict[str, float]:
         """Of each detector, whether it marks the episode."""
-        return dict(zip(_named(HACKS), (float(each.marks(episode)) for each in HACKS), strict=True))
+        return {name: float(detector.marks(episode)) for name, detector in DETECTORS.items()}
 
     def variant(self, name: str, harness: Harness) -> Harness:
         window = harness.window
@@ -62,10 +65,6 @@ class CoderComparison(Comparison):
                 "cut; spared: the other way round; tokens: sampled for a summary, with its scratch."
             )
             yield Table(title(numbers, "going on from a full window"), note, ("measure", *names), rows)
-
-
-def _named(detectors: Sequence[Detector]) -> list[str]:
-    return [f"detector: {each.name}" for each in detectors]
 
 
 def compaction(own: Pool, whole: Pool) -> dict[str, list[float]]:
