@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import secrets
 import shutil
 import signal
@@ -17,7 +16,7 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -90,14 +89,13 @@ class Folder:
         async with self._turn:
             began = time.monotonic()
             process = await asyncio.create_subprocess_exec(
-                *(["/bin/sh", "-c", command] if isinstance(command, str) else command),
+                *self._limited(["/bin/sh", "-c", command] if isinstance(command, str) else command),
                 cwd=self.top,
                 env={"PATH": _path(), "HOME": str(self.top), "LANG": "C.UTF-8", **(env or {})},
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
                 start_new_session=True,
-                preexec_fn=self._limit,
             )
             streams = [Tap(stream, self.limits.output) for stream in (process.stdout, process.stderr) if stream]
             reading = [asyncio.create_task(each.read()) for each in streams]
@@ -115,9 +113,10 @@ class Folder:
             (out, cut), (err, also) = (each.text() for each in streams)
             return Result(status(process.returncode or 0), out, err, cut or also, timed_out, False, time.monotonic() - began)
 
-    def _limit(self) -> None:
-        resource.setrlimit(resource.RLIMIT_CPU, (self.limits.cpu, self.limits.cpu))
-        resource.setrlimit(resource.RLIMIT_NOFILE, (self.limits.files, self.limits.files))
+    def _limited(self, command: Sequence[str]) -> list[str]:
+        """Limits are set by a shell that becomes the command. Python would set them in a copy of this process, and to copy one
+        that holds a model takes as long as the tests of an attempt."""
+        return ["/bin/sh", "-c", f'ulimit -t {self.limits.cpu} && ulimit -n {self.limits.files} && exec "$@"', "sh", *command]
 
     async def files(self) -> dict[str, int]:
         self._check()

@@ -1,6 +1,6 @@
 """The process that hidden tests are in, with modules of the project whose calls go to another process (worker.py). Sent as text
 by grade.py; it needs the standard library, and pytest where the tests do. Tests that are plain functions are called without it,
-which saves its start.
+which saves its start. What is imported here is paid for by each attempt: it takes twice as long as Python itself.
 
 Before that other process begins, the files of the tests are gone, and nothing of this one can be opened by it.
 """
@@ -8,16 +8,12 @@ Before that other process begins, the files of the tests are gone, and nothing o
 import ast
 import builtins
 import ctypes
-import importlib.abc
 import importlib.machinery
-import io
 import json
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
-import tempfile
 import types
 
 KINDS = {list: "list", tuple: "tuple", set: "set", frozenset: "frozenset"}
@@ -27,17 +23,21 @@ NOT_THEIRS = {*sys.stdlib_module_names, "pytest", "_pytest", "pluggy", "iniconfi
 class Line:
     """The conversation with the process that the tested code is in, begun when a test first imports it."""
 
-    def __init__(self, worker, tests):
-        self.worker, self.tests, self.functions, self.classes, self.begun = worker, tests, [], {}, False
+    def __init__(self, worker):
+        self.worker, self.tests, self.functions, self.classes, self.begun = worker, None, [], {}, False
 
     def begin(self):
-        shutil.rmtree(self.tests)
+        if self.tests:
+            shutil.rmtree(self.tests)
         self.begun = True
-        process = subprocess.Popen(
-            [sys.executable, "-B", "-c", self.worker], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
-        assert process.stdin and process.stdout
-        self.to_worker, self.from_worker = io.TextIOWrapper(process.stdin), io.TextIOWrapper(process.stdout)
+        (asked, to_worker), (from_worker, told) = os.pipe(), os.pipe()
+        streams = [(os.POSIX_SPAWN_DUP2, asked, 0), (os.POSIX_SPAWN_DUP2, told, 1)]
+        nowhere = (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)
+        command = [sys.executable, "-B", "-c", self.worker]
+        os.posix_spawn(sys.executable, command, os.environ, file_actions=[*streams, nowhere])
+        os.close(asked)
+        os.close(told)
+        self.to_worker, self.from_worker = open(to_worker, "w"), open(from_worker)
 
     def ask(self, *asked, **named):
         if not self.begun:
@@ -165,7 +165,7 @@ for _name in ("lt", "le", "gt", "ge"):
     setattr(Kept, f"__{_name}__", _operator(_name, True))
 
 
-class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+class Finder:
     """Finds the project's modules, and makes each one an object of the other process."""
 
     def __init__(self, line):
@@ -226,11 +226,14 @@ class Results:
         (self.passed if report.when == "call" and report.passed else self.failed if report.failed else set()).add(report.nodeid)
 
 
-def run_pytest(file, text, top):
-    """The ids of the tests of a file that pytest passes."""
+def run_pytest(file, text, line):
+    """The ids of the tests of a file that pytest passes, from a folder that is gone before the tested code begins."""
+    import tempfile
+
     import pytest
 
-    place, results = top / file, Results()
+    top, results = pathlib.Path(tempfile.mkdtemp()), Results()
+    line.tests, place = top, top / file
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(text)
     options = ["-q", "-p", "no:cacheprovider", "--noconftest", "-c", os.devnull, f"--rootdir={top}", "--import-mode=importlib"]
@@ -248,12 +251,12 @@ def main(config):
     told, file, text = os.dup(1), asked["file"], asked["text"]
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     os.write(told, f"{asked['mark']}\n".encode())
-    top = pathlib.Path(tempfile.mkdtemp())
-    sys.meta_path.insert(0, Finder(Line(asked["worker"], top)))
+    line = Line(asked["worker"])
+    sys.meta_path.insert(0, Finder(line))
     if is_plain(text, asked["names"]):
         passed = [f"{file}::{name}" for name in run_plain(file, text, asked["names"])]
     else:
-        passed = run_pytest(file, text, top)
+        passed = run_pytest(file, text, line)
     os.write(told, f"{asked['mark']}{json.dumps(passed)}\n".encode())
     os._exit(0)
 
