@@ -10,10 +10,11 @@ from dataclasses import replace
 import pytest
 
 from trivium.agents.coder.recipe import Coder
-from trivium.errors import InputError
+from trivium.errors import InputError, Unsupported
 from trivium.policy import Scripted
 from trivium.policy.scripted import say
 from trivium.reward import score
+from trivium.sandbox import Ns
 from trivium.train import CISPO
 
 SMALL = Coder(sandbox="local-unsafe", warmup=4, groups=2, steps=1, eval_tasks=3, workers=1)
@@ -76,6 +77,17 @@ def test_fix_says_what_is_missing(tmp_path):
         fix("runs/none", str(tmp_path), " ")
     with pytest.raises(InputError, match="has no files"):
         fix("runs/none", str(tmp_path), "Mend it.", sandbox="local-unsafe")
+
+
+def test_the_command_trains_in_namespaces(tmp_path):
+    """As a user types it, in the default sandbox: time is measured first, in an event loop of its own."""
+    try:
+        Ns()
+    except Unsupported as error:
+        pytest.skip(str(error))
+    options = "--warmup 2 --sft-steps 1 --steps 1 --groups 2 --size 2 --eval-tasks 2 --workers 1"
+    done = trivium("train", "coder", "--out", "run", *options.split(), cwd=tmp_path)
+    assert done.returncode == 0 and "about" in done.stderr, done.stderr
 
 
 @pytest.mark.slow

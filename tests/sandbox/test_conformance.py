@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 import pytest
 
-from trivium.errors import InputError, PlaceError
+from tests.sandbox.conftest import opened
+from trivium.errors import InputError, PlaceError, Unsupported
 from trivium.sandbox import Limits, SandboxError
 
 
@@ -166,3 +168,25 @@ def test_capabilities_say_what_holds_and_what_does_not(within):
             assert limit in capabilities.enforced or limit in missing, f"nothing is said of {limit}"
 
     within(body)
+
+
+def test_it_goes_on_in_another_event_loop(backend, image):
+    """A program that measures first and trains then runs two, one after the other."""
+
+    async def first(provider):
+        boxes = await asyncio.gather(*(provider.create(str(image)) for _ in range(3)))
+        await boxes[0][0].write({"mine": b"kept"})
+        return boxes, await boxes[0][0].snapshot()
+
+    async def second(provider, boxes, snapshot):
+        made = await asyncio.gather(*(provider.create(snapshot) for _ in range(3)))
+        assert [await box.read("mine") for box in (boxes[0][0], made[0][0])] == [b"kept", b"kept"]
+        assert (await boxes[1][0].exec("cat readme.txt")).output == "hello\n"
+        await provider.close()
+
+    try:
+        with opened(backend, image) as provider:
+            begun = asyncio.run(first(provider))
+            asyncio.run(asyncio.wait_for(second(provider, *begun), 60))
+    except Unsupported as error:
+        pytest.skip(str(error))

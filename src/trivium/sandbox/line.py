@@ -34,6 +34,7 @@ class Line:
     groups: list[str] = field(default_factory=list)
     shown: list[str] = field(default_factory=list)
     dead: bool = False
+    _loop: asyncio.AbstractEventLoop | None = None
     _asked: dict[int, asyncio.Future[tuple[dict[str, Any], list[int]]]] = field(default_factory=dict)
     _last: int = 0
 
@@ -47,9 +48,9 @@ class Line:
         process = _start(theirs, base)
         line = cls(process, ours, base)
         ours.setblocking(False)
+        line._listen()
         hello: asyncio.Future[tuple[dict[str, Any], list[int]]] = asyncio.get_running_loop().create_future()
         line._asked[0] = hello
-        asyncio.get_running_loop().add_reader(ours, line._hear)
         line.groups = (await hello)[0].get("groups", [])
         if line.dead:
             raise PlaceError(f"namespaces cannot be had here: {line._why()}")
@@ -70,6 +71,7 @@ class Line:
 
     async def ask_for_file(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> tuple[dict[str, Any], list[int]]:
         """The same, with the descriptors that came back, which are the caller's to close."""
+        self._listen()
         self._last += 1
         id, answer = self._last, asyncio.get_running_loop().create_future()
         self._asked[id] = answer
@@ -89,6 +91,13 @@ class Line:
         if reply.get("error") == "dead":
             raise PlaceError(f"the keeper of the sandboxes is gone: {self._why()}")
         return reply, back
+
+    def _listen(self) -> None:
+        """In the event loop that runs: a program may have had others before, in which nobody hears any more."""
+        if self._loop is not (loop := asyncio.get_running_loop()) and not self.dead:
+            self._asked.clear()
+            loop.add_reader(self.socket, self._hear)
+            self._loop = loop
 
     def _hear(self) -> None:
         try:
@@ -111,7 +120,8 @@ class Line:
         """The keeper is gone: everybody who waits for it hears so."""
         if not self.dead:
             self.dead = True
-            asyncio.get_running_loop().remove_reader(self.socket)
+            if self._loop:
+                self._loop.remove_reader(self.socket)
             self.socket.close()
             for answer in self._asked.values():
                 if not answer.done():

@@ -44,7 +44,7 @@ class Ns:
             raise Unsupported(f"Ns needs {missing}: apt-get install {_TOOLS[missing]}")
         self._filter, self._packages = seccomp.program(), tuple(packages)
         self._line: Line | None = None
-        self._starting = asyncio.Lock()
+        self._starting: asyncio.Task[Line] | None = None
 
     async def create(self, source: str, limits: Limits = Limits(), n: int = 1) -> list[Sandbox]:
         line = await self._started()
@@ -81,10 +81,11 @@ class Ns:
 
     async def _started(self) -> Line:
         """The keeper; a new one where the old one died, whose sandboxes and snapshots are lost."""
-        async with self._starting:
-            if self._line is None or self._line.dead:
-                self._line = await Line.open(self._packages)
-            return self._line
+        if self._line is None or self._line.dead:
+            if self._starting is None or self._starting.done():
+                self._starting = asyncio.create_task(Line.open(self._packages))
+            self._line = await asyncio.shield(self._starting)
+        return self._line
 
 
 @dataclass(slots=True)

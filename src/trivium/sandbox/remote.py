@@ -27,10 +27,8 @@ class Remote:
         """`token` is what the service printed. Nothing is asked of it yet."""
         self.url = url.rstrip("/")
         self._headers = {"authorization": f"Bearer {token}", "content-type": MEDIA}
-        self._client = httpx.AsyncClient(base_url=self.url, headers=self._headers, timeout=_SLACK)
-        self._opening = asyncio.Lock()
-        self._lease = ""
-        self._beat: asyncio.Task[None] | None = None
+        self._lease, self._pause = "", 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def create(self, source: str, limits: Limits = Limits(), n: int = 1) -> list[Sandbox]:
         lease = await self._open()
@@ -39,16 +37,26 @@ class Remote:
 
     async def _open(self) -> str:
         """The lease, opened when it is first needed, and kept alive from then on."""
+        self._here()
         async with self._opening:
             if not self._lease:
                 self._lease, seconds = await self.ask("POST", "/leases", tuple[str, float])
-                self._beat = asyncio.create_task(self._renew(seconds / 3))
+                self._pause = seconds / 3
+                self._beat = asyncio.create_task(self._renew())
             return self._lease
 
-    async def _renew(self, pause: float) -> None:
+    def _here(self) -> httpx.AsyncClient:
+        """The client of the event loop that runs: connections, and the task that renews the lease, end with a loop."""
+        if self._loop is not (loop := asyncio.get_running_loop()):
+            self._loop, self._opening = loop, asyncio.Lock()
+            self._client = httpx.AsyncClient(base_url=self.url, headers=self._headers, timeout=_SLACK)
+            self._beat: asyncio.Task[None] | None = loop.create_task(self._renew()) if self._lease else None
+        return self._client
+
+    async def _renew(self) -> None:
         """Say that we live. A service that is gone for a moment is asked again; a lease that ended stays so."""
         while True:
-            await asyncio.sleep(pause)
+            await asyncio.sleep(self._pause)
             try:
                 await self._client.put(f"/leases/{self._lease}")
             except httpx.TransportError:
@@ -66,6 +74,7 @@ class Remote:
         return _read(answer, Capabilities)
 
     async def close(self) -> None:
+        client = self._here()
         if self._beat:
             self._beat.cancel()
         try:
@@ -73,13 +82,13 @@ class Remote:
                 await self.ask("DELETE", f"/leases/{self._lease}")
         except PlaceError:
             pass  # a service that is gone holds nothing of ours
-        await self._client.aclose()
+        await client.aclose()
 
     async def ask(self, method: str, path: str, kind: type[T] | None = None, body: object = None, seconds: float = 0.0) -> Any:
         """What the service answers, as `kind`. Raises the error that it names, and PlaceError where it does not answer."""
         content = b"" if body is None else msgspec.msgpack.encode(body)
         try:
-            answer = await self._client.request(method, path, content=content, timeout=seconds + _SLACK)
+            answer = await self._here().request(method, path, content=content, timeout=seconds + _SLACK)
         except httpx.HTTPError as error:
             raise self._silent(error) from error
         return _read(answer, kind)

@@ -175,7 +175,7 @@ class Finder:
 
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in self.names:
-            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)  # ty: ignore[invalid-argument-type]
         return None
 
     def create_module(self, spec):
