@@ -136,10 +136,11 @@ def _few(network: Network, parts: Parts) -> int:
 
 async def _attempts(parts: Parts, network: Network) -> list[Episode]:
     """A few episodes of the agent's own teacher, or of its model: an endpoint is not asked, for that would cost."""
-    policy, count = parts.recipe.lessons(), _few(network, parts)
+    policy, count, known = parts.recipe.lessons(), _few(network, parts), parts.lesson_tasks
     if policy is None or isinstance(policy, Sequence):
+        known = parts.train_tasks
         policy = Engine(parts.network().plain(), renderer=parts.renderer, slots=count, context=parts.window.budget)
-    tasks, sampling = parts.train_tasks[:count], parts.sampling
+    tasks, sampling = known[:count], parts.sampling
     return await asyncio.gather(*(parts.harness.run(task, policy, sampling=sampling) for task in tasks))
 
 
