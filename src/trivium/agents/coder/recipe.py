@@ -14,7 +14,7 @@ from trivium.agents.coder.hidden import HiddenTests
 from trivium.agents.coder.hints import hint
 from trivium.agents.coder.labels import LABELS, PANELS
 from trivium.agents.coder.reward import CoderReward
-from trivium.agents.coder.summary import Way, compaction
+from trivium.agents.coder.summary import REPLIES, SMALL, Way, compaction
 from trivium.agents.coder.teacher import Faults, Teacher
 from trivium.agents.coder.tools import BRIEF, PROMPT, SECONDS, coder_tools
 from trivium.assets import CODE
@@ -35,9 +35,6 @@ EPSILON = 0.5
 TURNS = (8, 8, 12, 20, 40, 80)
 """The most turns of an attempt, by the grade of the hardest task: about twice what an expert takes. With more, attempts that
 repeat a failing edit to the end hold most of a step's tokens, and what is unlearned from them is to edit at all."""
-
-SMALL = 8192
-"""Tokens of a window below which the prompt is brief and holds no schemas."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +102,9 @@ class Coder(Recipe):
     def harness_in(self, place: Place) -> Harness:
         """The same at other desks: the tools and the prompt that the policy was trained with."""
         small = self.window < SMALL
-        reply = 192 if small else 4096
-        room = Window(self.window, soft=0.9, hard=1.0, reply=reply, summarize=compaction(self.summary))
+        reply = REPLIES[self.summary] if small else 4096
+        going_on = compaction(self.summary, self.window)
+        room = Window(self.window, soft=0.9, hard=1.0, reply=reply, summarize=going_on)
         limits = Limits(turns=TURNS[max(self.grades)], tool_seconds=SECONDS)
         prompt = BRIEF if small else PROMPT
         return Harness(coder_tools(), room, prompt, limits, specs=not small, place=place)

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trivium.agents.coder.summary import REQUEST
+from trivium.agents.coder.summary import REQUEST, TITLES
 from trivium.policy import View
 from trivium.policy.message import Message
 from trivium.policy.scripted import call, say
@@ -19,6 +19,9 @@ from trivium.trace import Task
 
 LISTED = 6
 """Changes that a summary says in full."""
+
+NOTES = "notes.txt"
+"""The file that lists what is asked for, where a prompt does not say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +39,9 @@ class Work:
     task: Task
     rng: random.Random
     left: list[Mapping[str, str]]
+    clues: list[str]
     done: list[Mapping[str, str]] = field(default_factory=list)
     shown: set[str] = field(default_factory=set)
-    reread: bool = True
     slipped: bool = False
 
 
@@ -58,9 +61,9 @@ class Teacher:
         key, turn, purpose = view.stream[:4], view.stream[4], view.stream[5:]
         if turn == 0 and not purpose:
             self.works[key] = self._begin(str(view.stream[1]), key)
-        work = self.works[key]
-        if purpose or str(view.messages[-1].get("content", "")).endswith(REQUEST):
-            return say(self._summary(work))
+        work, asked = self.works[key], str(view.messages[-1].get("content", ""))
+        if purpose or asked.endswith(REQUEST):
+            return say(_summary(work, asked.endswith(REQUEST)))
         return self._next(work, view)
 
     def _begin(self, id: str, key: tuple[int | str, ...]) -> Work:
@@ -68,20 +71,20 @@ class Teacher:
         edits = list(task.truth["edits"])
         if len(edits) > 1 and rng.random() < self.faults.forgets:
             edits = edits[: rng.randrange(1, len(edits))]
-        return Work(task, rng, edits)
+        return Work(task, rng, edits, list(task.truth["clues"]))
 
     def _next(self, work: Work, view: View) -> Message:
-        """Read what the request leaves out, find and read the file, make the edit, end."""
-        if work.reread:
-            for path in work.task.truth["clues"]:
-                if path not in work.shown:
-                    return _read(work, path)
-            work.reread = False
+        """Read what the request leaves out, find and read the file, make the edit, end. What is no longer in view is read
+        again."""
+        if work.clues:
+            return _read(work, work.clues.pop(0))
         if not work.left:
             return say("Done.")
         edit = work.left[0]
         seen = "\n".join(str(message.get("content") or "") for message in view.messages if message["role"] != "system")
-        if edit["path"] not in work.shown:
+        if NOTES in work.task.truth["files"] and _request(work.task, edit) not in seen:
+            return _read(work, NOTES)
+        if edit["path"] not in work.shown or edit["old"] not in seen:
             return _read(work, edit["path"]) if edit["path"] in seen else call(("grep", {"pattern": f" def {edit['name']}"}))
         return self._slip(work, edit) or _edit(work)
 
@@ -97,14 +100,27 @@ class Teacher:
             return None
         return call(("edit_file", {"path": f" {edit['path']}", "old": old, "new": edit["new"]}))
 
-    def _summary(self, work: Work) -> str:
-        """What is done by the names of functions, what is left by the words that asked for it."""
-        requests = [_request(work.task, edit) for edit in work.left]
-        done = "".join(f" {edit['name']}" for edit in work.done)
-        left = "".join(f" {request}" for request in requests[:LISTED])
-        work.shown.clear()
-        work.reread = len(requests) > LISTED
-        return f"Summary:\nDone:{done}. Left:{left}" + " Then notes.txt." * work.reread
+
+def _summary(work: Work, own: bool) -> str:
+    """What is done by the names of functions, what is left by the words that asked for it; or twelve sections."""
+    work.shown.clear()
+    done = "".join(f" {edit['name']}" for edit in work.done)
+    left = "".join(f" {_request(work.task, edit)}" for edit in work.left[:LISTED])
+    left += f" Then {NOTES}." * (len(work.left) > LISTED)
+    if own:
+        return f"Summary:\nDone:{done}. Left:{left}"
+    next_step = f"read {work.left[0]['path']}." if work.left else "none."
+    said = {
+        "Request": work.task.prompt,
+        "Intent": "what it asks for is right.",
+        "Constraints": "no other change.",
+        "Environment": "read_file, edit_file.",
+        "Files": " ".join(dict.fromkeys(edit["path"] for edit in work.done)),
+        "Changes": done.strip(),
+        "Open": left.strip(),
+        "Next step": next_step,
+    }
+    return "Summary:\n" + "\n".join(f"{title}: {said.get(title) or 'none.'}" for title in TITLES)
 
 
 def _read(work: Work, path: str) -> Message:
