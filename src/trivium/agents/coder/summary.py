@@ -31,7 +31,7 @@ AT = 0.6
 Way = Literal["own", "prompted", "cut"]
 
 
-def compaction(way: Way, window: int) -> Summary | Oldest:
+def compaction(way: Way, window: int = SMALL) -> Summary | Oldest:
     """own: a short request, and the harness' books behind the summary. prompted: twelve fixed sections, the same books.
     cut: nobody is asked, the oldest turns go."""
     if way == "cut":
