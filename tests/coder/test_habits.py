@@ -99,7 +99,16 @@ def test_each_kind_of_error_has_its_hint():
         "something else": "Avoid this: something else",
     }
     for error, words in errors.items():
-        assert words in advice(Call("0", 0, "edit_file", {}, error=error, fault="arguments"))
+        assert words in advice(Call("0", 0, "edit_file", {}, error=error, fault="arguments"), "")
+
+
+def test_a_hint_quotes_what_was_copied_wrong(renderer):
+    wrong = call(("edit_file", {"path": "cart.py", "old": "return prize - 2", "new": "return 1"}))
+    nowhere = call(("read_file", {"path": " crat.py"}))
+    episode = attempt(renderer, READ, wrong, nowhere, say("Done."))
+    taught = [renderer.decode(turn.teacher) for turn in Feedback(hint, renderer).of(episode, {"agent"})]
+    assert "Copy old letter by letter: return price - 2<|im_end|>" in taught[0]
+    assert "The path is cart.py.<|im_end|>" in taught[1]
 
 
 def test_what_was_nobodys_doing_has_no_hint(renderer):

@@ -24,7 +24,7 @@ from torch import Tensor
 from trivium.errors import InputError, Unsupported
 from trivium.nn import Network, Packed
 from trivium.policy import Renderer
-from trivium.trace import Call, Episode, Segment, Thread
+from trivium.trace import Call, Episode, Segment, Task, Thread
 from trivium.train import ranks
 from trivium.train.batch import Batch, pack
 
@@ -34,6 +34,7 @@ class Turn:
     """One reply of a thread that a hint may be given for: its calls as they ended, none for a reply without. `last`: nothing
     was said after it."""
 
+    task: Task
     thread: Thread
     calls: Sequence[Call]
     last: bool
@@ -57,14 +58,14 @@ class Feedback:
 
     def of(self, episode: Episode, policies: Collection[str]) -> list[Hinted]:
         """The hinted turns of an episode, of the threads that `policies` spoke (law 5)."""
-        return [each for thread in episode.threads if thread.policy in policies for each in self._of(thread)]
+        return [each for thread in episode.threads if thread.policy in policies for each in self._of(episode.task, thread)]
 
-    def _of(self, thread: Thread) -> Iterator[Hinted]:
+    def _of(self, task: Task, thread: Thread) -> Iterator[Hinted]:
         replies = list(_replies(thread))
         numbers = [len(self.renderer.parse(_said(reply)).calls) for reply in replies]
         calls = thread.calls[len(thread.calls) - sum(numbers) :]  # a branch has its parent's before them
         for number, reply in zip(numbers, replies, strict=True):
-            turn, calls = Turn(thread, calls[:number], reply is replies[-1]), calls[number:]
+            turn, calls = Turn(task, thread, calls[:number], reply is replies[-1]), calls[number:]
             if hint := self.hint(turn):
                 yield from (self._hinted(piece, hint) for piece in reply)
 

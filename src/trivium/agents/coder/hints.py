@@ -1,8 +1,15 @@
-"""What a coder should have heeded at a turn that went wrong: small functions of a call and its error, for textual feedback."""
+"""What a coder should have heeded at a turn that went wrong, for textual feedback: small functions of a call, its error, and
+what the policy had seen by then.
+
+Where it copied wrong, the hint quotes what it meant to copy. A small base does nothing with advice: hints that only said "copy
+letter by letter" made it break more calls, not fewer (docs/log.md).
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from trivium.agents.coder.todo import open_items
@@ -11,28 +18,37 @@ from trivium.trace import Call
 if TYPE_CHECKING:
     from trivium.train import Turn
 
+PATH = re.compile(r"[\w./-]+\.\w+")
+"""What looks like a file's path."""
 
-def absent(call: Call) -> str:
+
+def absent(call: Call, seen: str) -> str:
     """An edit whose text stands nowhere in the file."""
-    return "Copy old letter by letter from the file as it was read." if "is not there" in call.error else ""
+    if "is not there" not in call.error:
+        return ""
+    near = get_close_matches(_first(call.arguments.get("old")), map(str.strip, seen.splitlines()), 1)
+    return f"Copy old letter by letter: {near[0]}" if near else "Copy old letter by letter from the file as it was read."
 
 
-def repeated(call: Call) -> str:
+def repeated(call: Call, seen: str) -> str:
     """An edit whose text stands in several places."""
     return "Give more of the text: with the line before it, old stands there once." if "give more of it" in call.error else ""
 
 
-def unchanged(call: Call) -> str:
+def unchanged(call: Call, seen: str) -> str:
     """An edit that puts what was there."""
     return "Write in new what the request asks for, where it differs from old." if "nothing would change" in call.error else ""
 
 
-def nowhere(call: Call) -> str:
+def nowhere(call: Call, seen: str) -> str:
     """A path that leads to no file."""
-    return "Use a path that list_files or grep has shown." if "there is no file" in call.error else ""
+    if "there is no file" not in call.error:
+        return ""
+    near = get_close_matches(_first(call.arguments.get("path")), PATH.findall(seen), 1)
+    return f"The path is {near[0]}." if near else "Use a path that list_files or grep has shown."
 
 
-def unreadable(call: Call) -> str:
+def unreadable(call: Call, seen: str) -> str:
     """A call that is no JSON, of no tool, or with arguments that the tool has not."""
     wrong = ("cannot be read", "there is no tool", "must be a JSON object", "Object ", "Expected ")
     if not any(mark in call.error for mark in wrong):
@@ -40,17 +56,30 @@ def unreadable(call: Call) -> str:
     return 'Call a tool as {"name": "read_file", "arguments": {"path": " a.py"}}, with its own arguments.'
 
 
-CALLS: tuple[Callable[[Call], str], ...] = (absent, repeated, unchanged, nowhere, unreadable)
+CALLS: tuple[Callable[[Call, str], str], ...] = (absent, repeated, unchanged, nowhere, unreadable)
 
 
 def hint(turn: Turn) -> str:
     """The hints of a turn: of each of its calls that failed, and of to-dos that its thread's last words left open."""
-    every = [advice(call) for call in turn.calls if call.error and call.fault == "arguments"]
+    seen = _seen(turn)
+    every = [advice(call, seen) for call in turn.calls if call.error and call.fault == "arguments"]
     if turn.last and not turn.calls and (left := open_items(turn.thread)):
         every.append("To-dos are still open: " + "; ".join(item.text for item in left) + ".")
     return " ".join(dict.fromkeys(filter(None, every)))
 
 
-def advice(call: Call) -> str:
+def advice(call: Call, seen: str) -> str:
     """The first hint that knows this error; else the error itself, as what to avoid."""
-    return next((text for of in CALLS if (text := of(call))), f"Avoid this: {call.error}")
+    return next((text for of in CALLS if (text := of(call, seen))), f"Avoid this: {call.error}")
+
+
+def _seen(turn: Turn) -> str:
+    """The request, and what calls had shown before this turn."""
+    begun = turn.calls[0].turn if turn.calls else 0
+    earlier = (call for call in turn.thread.calls if call.turn < begun and not call.error)
+    return "\n".join([turn.task.prompt, *(piece.text for call in earlier for piece in call.pieces)])
+
+
+def _first(text: object) -> str:
+    """The first line of an argument."""
+    return str(text or "").strip().partition("\n")[0]
