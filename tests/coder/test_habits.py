@@ -89,6 +89,16 @@ def test_hints_are_for_the_turns_that_went_wrong(renderer):
     assert "To-dos are still open: tell.<|im_end|>" in taught[1]
 
 
+def test_a_thread_that_ends_at_a_refused_call_is_hinted_where_it_went_wrong(renderer):
+    """The second call in place of a summary ends it and is heard by nobody: the turns before keep their own hints."""
+    wrong = call(("edit_file", {"path": "cart.py", "old": "return prize - 2", "new": "y"}))
+    window = Window(1300, soft=0.9, hard=1.0, reply=200, summarize=compaction("own"))
+    episode = attempt(renderer, READ, wrong, *[READ] * 9, window=window)
+    assert episode.agent.stop.reason == "summary" and "place of a summary" in episode.agent.calls[-1].error
+    turns = [renderer.decode(turn.teacher) for turn in Feedback(hint, renderer).of(episode, {"agent"})]
+    assert 'Write "old": "return price - 2".<|im_end|>' in turns[0] and turns[0].count("tool_call>") == 4 and len(turns) == 2
+
+
 def test_each_kind_of_error_has_its_hint():
     errors = {
         "cart.py: the text to replace is there 2 times; give more of it.": "line before it",
@@ -107,8 +117,8 @@ def test_a_hint_quotes_what_was_copied_wrong(renderer):
     nowhere = call(("read_file", {"path": " crat.py"}))
     episode = attempt(renderer, READ, wrong, nowhere, say("Done."))
     taught = [renderer.decode(turn.teacher) for turn in Feedback(hint, renderer).of(episode, {"agent"})]
-    assert "Copy old letter by letter: return price - 2<|im_end|>" in taught[0]
-    assert "The path is cart.py.<|im_end|>" in taught[1]
+    assert 'Write "old": "return price - 2".<|im_end|>' in taught[0]
+    assert 'Write "path": " cart.py".<|im_end|>' in taught[1]
 
 
 def test_what_was_nobodys_doing_has_no_hint(renderer):

@@ -17,7 +17,7 @@ from trivium.harness import Harness, ToolError, Window, tool
 from trivium.nn import Network
 from trivium.policy import Scripted
 from trivium.policy.scripted import call, say
-from trivium.trace import Prune, Task
+from trivium.trace import Branch, Point, Prune, Task
 from trivium.train import CISPO, Batch, Feedback, Group, Turn
 
 TASK = Task("t", "Add one and two.")
@@ -107,6 +107,7 @@ def test_a_branch_hints_its_own_turns_alone(renderer, episodes):
     second = whole.segments[0].sampled()[1]
     branch = recut(episodes[1], [second.start])
     branch.threads[0].segments = branch.threads[0].segments[1:]
+    branch.ops = [Branch(author="harness", parent="t/1", snapshot="", at=Point(branch.agent.id, 0, 0), turn=1)]
     assert len(branch.agent.calls) == 4 and len(branch.agent.segments) == 1
     assert Feedback(hint, renderer).of(branch, {"agent"}) == Feedback(hint, renderer).of(episodes[1], {"agent"})
 

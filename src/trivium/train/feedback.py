@@ -58,15 +58,19 @@ class Feedback:
 
     def of(self, episode: Episode, policies: Collection[str]) -> list[Hinted]:
         """The hinted turns of an episode, of the threads that `policies` spoke (law 5)."""
-        return [each for thread in episode.threads if thread.policy in policies for each in self._of(episode.task, thread)]
+        own = {thread.id: thread.calls for thread in episode.threads if thread.policy in policies}
+        if episode.agent.id in own:  # a branch has its parent's before them
+            own[episode.agent.id] = [call for call in episode.agent.calls if call.turn >= episode.inherited]
+        threads = (thread for thread in episode.threads if thread.id in own)
+        return [each for thread in threads for each in self._of(episode.task, thread, own[thread.id])]
 
-    def _of(self, task: Task, thread: Thread) -> Iterator[Hinted]:
+    def _of(self, task: Task, thread: Thread, calls: Sequence[Call]) -> Iterator[Hinted]:
+        """Calls go to replies from the first on: a thread may end at a reply whose calls nobody heard."""
         replies = list(_replies(thread))
-        numbers = [len(self.renderer.parse(_said(reply)).calls) for reply in replies]
-        calls = thread.calls[len(thread.calls) - sum(numbers) :]  # a branch has its parent's before them
-        for number, reply in zip(numbers, replies, strict=True):
-            turn, calls = Turn(task, thread, calls[:number], reply is replies[-1]), calls[number:]
-            if hint := self.hint(turn):
+        for reply in replies:
+            asked = len(self.renderer.parse(_said(reply)).calls)
+            heard, calls = calls[:asked], calls[asked:]
+            if len(heard) == asked and (hint := self.hint(Turn(task, thread, heard, reply is replies[-1]))):
                 yield from (self._hinted(piece, hint) for piece in reply)
 
     def _hinted(self, piece: Piece, hint: str) -> Hinted:

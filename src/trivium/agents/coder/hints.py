@@ -7,8 +7,9 @@ letter by letter" made it break more calls, not fewer (docs/log.md).
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
@@ -26,8 +27,7 @@ def absent(call: Call, seen: str) -> str:
     """An edit whose text stands nowhere in the file."""
     if "is not there" not in call.error:
         return ""
-    near = get_close_matches(_first(call.arguments.get("old")), map(str.strip, seen.splitlines()), 1)
-    return f"Copy old letter by letter: {near[0]}" if near else "Copy old letter by letter from the file as it was read."
+    return _meant(call, "old", map(str.strip, seen.splitlines())) or "Copy old letter by letter from the file as it was read."
 
 
 def repeated(call: Call, seen: str) -> str:
@@ -44,8 +44,7 @@ def nowhere(call: Call, seen: str) -> str:
     """A path that leads to no file."""
     if "there is no file" not in call.error:
         return ""
-    near = get_close_matches(_first(call.arguments.get("path")), PATH.findall(seen), 1)
-    return f"The path is {near[0]}." if near else "Use a path that list_files or grep has shown."
+    return _meant(call, "path", PATH.findall(seen)) or "Use a path that list_files or grep has shown."
 
 
 def unreadable(call: Call, seen: str) -> str:
@@ -80,6 +79,9 @@ def _seen(turn: Turn) -> str:
     return "\n".join([turn.task.prompt, *(piece.text for call in earlier for piece in call.pieces)])
 
 
-def _first(text: object) -> str:
-    """The first line of an argument."""
-    return str(text or "").strip().partition("\n")[0]
+def _meant(call: Call, argument: str, seen: Iterable[str]) -> str:
+    """The argument as it should have been written: with what is most like its first line of all that was seen; "" without."""
+    said = str(call.arguments.get(argument) or "")
+    near = get_close_matches(said.strip().partition("\n")[0], seen, 1)
+    space = said[: len(said) - len(said.lstrip())]
+    return f'Write "{argument}": {json.dumps(space + near[0])}.' if near else ""
