@@ -93,17 +93,20 @@ def test_equal_files_are_graded_once(desks, monkeypatch):
         ran.append(snapshot)
         return await grade(provider, snapshot, *rest)
 
-    async def twice():
+    async def one(grader):
+        box = await desks.box()
+        await box.write({"cart.py": RIGHT.encode()})
+        verdict = await grader.grade(GRADED, await box.snapshot())
+        await box.close()
+        return verdict
+
+    async def several():
         grader = HiddenTests(desks)
-        for _ in range(2):
-            box = await desks.box()
-            await box.write({"cart.py": RIGHT.encode()})
-            await grader.grade(GRADED, await box.snapshot())
-            await box.close()
+        return [*await asyncio.gather(*(one(grader) for _ in range(4))), await one(grader)]
 
     monkeypatch.setattr("trivium.agents.coder.hidden.grade", counting)
-    asyncio.run(twice())
-    assert len(ran) == 1
+    verdicts = asyncio.run(several())
+    assert len(ran) == 1 and len(verdicts) == 5 and all(all(each.values()) for each in verdicts)
 
 
 def test_a_command_that_never_ends_costs_its_own_call_alone(renderer, desks, monkeypatch):
