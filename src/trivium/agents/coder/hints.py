@@ -59,9 +59,10 @@ CALLS: tuple[Callable[[Call, str], str], ...] = (absent, repeated, unchanged, no
 
 
 def hint(turn: Turn) -> str:
-    """The hints of a turn: of each of its calls that failed, and of to-dos that its thread's last words left open."""
-    seen = _seen(turn)
-    every = [advice(call, seen) for call in turn.calls if call.error and call.fault == "arguments"]
+    """The hints of a turn: of each of its calls that failed as none did before, and of to-dos that its thread's last words left
+    open. Who repeats a call that failed goes on with it whatever a hint says, and would learn from its own repetitions."""
+    seen, failed = _seen(turn), {call.error for call in turn.thread.calls if call.turn < _begun(turn)}
+    every = [advice(call, seen) for call in turn.calls if call.fault == "arguments" and call.error not in failed]
     if turn.last and not turn.calls and (left := open_items(turn.thread)):
         every.append("To-dos are still open: " + "; ".join(item.text for item in left) + ".")
     return " ".join(dict.fromkeys(filter(None, every)))
@@ -74,9 +75,12 @@ def advice(call: Call, seen: str) -> str:
 
 def _seen(turn: Turn) -> str:
     """The request, and what calls had shown before this turn."""
-    begun = turn.calls[0].turn if turn.calls else 0
-    earlier = (call for call in turn.thread.calls if call.turn < begun and not call.error)
+    earlier = (call for call in turn.thread.calls if call.turn < _begun(turn) and not call.error)
     return "\n".join([turn.task.prompt, *(piece.text for call in earlier for piece in call.pieces)])
+
+
+def _begun(turn: Turn) -> int:
+    return turn.calls[0].turn if turn.calls else 0
 
 
 def _meant(call: Call, argument: str, seen: Iterable[str]) -> str:
