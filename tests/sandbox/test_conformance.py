@@ -182,11 +182,11 @@ def test_it_goes_on_in_another_event_loop(backend, image):
         made = await asyncio.gather(*(provider.create(snapshot) for _ in range(3)))
         assert [await box.read("mine") for box in (boxes[0][0], made[0][0])] == [b"kept", b"kept"]
         assert (await boxes[1][0].exec("cat readme.txt")).output == "hello\n"
-        await provider.close()
 
     try:
         with opened(backend, image) as provider:
             begun = asyncio.run(first(provider))
             asyncio.run(asyncio.wait_for(second(provider, *begun), 60))
+            asyncio.run(asyncio.wait_for(provider.close(), 60))
     except Unsupported as error:
         pytest.skip(str(error))

@@ -120,8 +120,7 @@ class Line:
         """The keeper is gone: everybody who waits for it hears so."""
         if not self.dead:
             self.dead = True
-            if self._loop:
-                self._loop.remove_reader(self.socket)
+            asyncio.get_running_loop().remove_reader(self.socket)
             self.socket.close()
             for answer in self._asked.values():
                 if not answer.done():
