@@ -104,12 +104,12 @@ def test_each_kind_of_error_has_its_hint():
         "cart.py: the text to replace is there 2 times; give more of it.": "line before it",
         "there is no file car.py; list_files shows them.": "Use a path",
         "the new text is the old one: nothing would change.": "Write in new what the request asks for",
-        "there is no tool 'raed'; there are read_file": "Call a tool as",
-        "edit_file: Object missing required field `old`": "Call a tool as",
+        "there is no tool 'raed'; there are read_file": "Write the call as one JSON object",
+        "edit_file: Object missing required field `old`": "Write the call as one JSON object",
         "something else": "Avoid this: something else",
     }
     for error, words in errors.items():
-        assert words in advice(Call("0", 0, "edit_file", {}, error=error, fault="arguments"), "")
+        assert words in advice(Call("0", 0, "edit_file", {}, error=error, fault="arguments"), "", "")
 
 
 def test_a_hint_quotes_what_was_copied_wrong(renderer):

@@ -1,8 +1,8 @@
-"""What a coder should have heeded at a turn that went wrong, for textual feedback: small functions of a call, its error, and
-what the policy had seen by then.
+"""What a coder should have heeded at a turn that went wrong, for textual feedback: small functions of a call and its error,
+of the request (`asked`), and of what calls had `shown` the policy by then.
 
-Where it copied wrong, the hint quotes what it meant to copy. A small base does nothing with advice: hints that only said "copy
-letter by letter" made it break more calls, not fewer (docs/log.md).
+Where it copied wrong, the hint quotes what it meant to copy, and nothing else is quoted: a small base does little with advice
+and copies what stands last.
 """
 
 from __future__ import annotations
@@ -23,64 +23,59 @@ PATH = re.compile(r"[\w./-]+\.\w+")
 """What looks like a file's path."""
 
 
-def absent(call: Call, seen: str) -> str:
+def absent(call: Call, asked: str, shown: str) -> str:
     """An edit whose text stands nowhere in the file."""
     if "is not there" not in call.error:
         return ""
-    return _meant(call, "old", map(str.strip, seen.splitlines())) or "Copy old letter by letter from the file as it was read."
+    if not shown:
+        return "Read the file first."
+    return _meant(call, "old", map(str.strip, shown.splitlines())) or "Copy old letter by letter from the file as it was read."
 
 
-def repeated(call: Call, seen: str) -> str:
+def repeated(call: Call, asked: str, shown: str) -> str:
     """An edit whose text stands in several places."""
     return "Give more of the text: with the line before it, old stands there once." if "give more of it" in call.error else ""
 
 
-def unchanged(call: Call, seen: str) -> str:
+def unchanged(call: Call, asked: str, shown: str) -> str:
     """An edit that puts what was there."""
     return "Write in new what the request asks for, where it differs from old." if "nothing would change" in call.error else ""
 
 
-def nowhere(call: Call, seen: str) -> str:
+def nowhere(call: Call, asked: str, shown: str) -> str:
     """A path that leads to no file."""
     if "there is no file" not in call.error:
         return ""
-    return _meant(call, "path", PATH.findall(seen)) or "Use a path that list_files or grep has shown."
+    return _meant(call, "path", PATH.findall(f"{asked}\n{shown}")) or "Use a path that list_files or grep has shown."
 
 
-def unreadable(call: Call, seen: str) -> str:
+def unreadable(call: Call, asked: str, shown: str) -> str:
     """A call that is no JSON, of no tool, or with arguments that the tool has not."""
     wrong = ("cannot be read", "there is no tool", "must be a JSON object", "Object ", "Expected ")
     if not any(mark in call.error for mark in wrong):
         return ""
-    return 'Call a tool as {"name": "read_file", "arguments": {"path": " a.py"}}, with its own arguments.'
+    return "Write the call as one JSON object, its name and its own arguments alone, and close it."
 
 
-CALLS: tuple[Callable[[Call, str], str], ...] = (absent, repeated, unchanged, nowhere, unreadable)
+CALLS: tuple[Callable[[Call, str, str], str], ...] = (absent, repeated, unchanged, nowhere, unreadable)
 
 
 def hint(turn: Turn) -> str:
     """The hints of a turn: of each of its calls that failed as none did before, and of to-dos that its thread's last words left
     open. Who repeats a call that failed goes on with it whatever a hint says, and would learn from its own repetitions."""
-    seen, failed = _seen(turn), {call.error for call in turn.thread.calls if call.turn < _begun(turn)}
-    every = [advice(call, seen) for call in turn.calls if call.fault == "arguments" and call.error not in failed]
+    earlier = [call for call in turn.thread.calls if turn.calls and call.turn < turn.calls[0].turn]
+    shown = "\n".join(piece.text for call in earlier if not call.error for piece in call.pieces)
+    failed = {call.error for call in earlier}
+    wrong = [call for call in turn.calls if call.fault == "arguments" and call.error not in failed]
+    every = [advice(call, turn.task.prompt, shown) for call in wrong]
     if turn.last and not turn.calls and (left := open_items(turn.thread)):
         every.append("To-dos are still open: " + "; ".join(item.text for item in left) + ".")
     return " ".join(dict.fromkeys(filter(None, every)))
 
 
-def advice(call: Call, seen: str) -> str:
+def advice(call: Call, asked: str, shown: str) -> str:
     """The first hint that knows this error; else the error itself, as what to avoid."""
-    return next((text for of in CALLS if (text := of(call, seen))), f"Avoid this: {call.error}")
-
-
-def _seen(turn: Turn) -> str:
-    """The request, and what calls had shown before this turn."""
-    earlier = (call for call in turn.thread.calls if call.turn < _begun(turn) and not call.error)
-    return "\n".join([turn.task.prompt, *(piece.text for call in earlier for piece in call.pieces)])
-
-
-def _begun(turn: Turn) -> int:
-    return turn.calls[0].turn if turn.calls else 0
+    return next((text for of in CALLS if (text := of(call, asked, shown))), f"Avoid this: {call.error}")
 
 
 def _meant(call: Call, argument: str, seen: Iterable[str]) -> str:
