@@ -15,11 +15,11 @@ from trivium.train.algorithms import (
 )
 from trivium.train.batch import Batch, Group
 from trivium.train.checkpoint import Checkpoints, Loaded
-from trivium.train.feedback import Feedback, Hint, Turn
+from trivium.train.feedback import Feedback, Hint, Turn, lesson
 from trivium.train.learner import Learner, Step
 from trivium.train.settings import AdamW, Compute
 
 __all__ = [
     "CISPO", "DAPO", "GRPO", "GSPO", "RFT", "SFT", "TABLE", "AdamW", "Algorithm", "Batch", "Checkpoints", "Composer2",
-    "Compute", "DrGRPO", "Feedback", "Group", "Hint", "Kimi", "Learner", "Loaded", "Step", "Turn",
+    "Compute", "DrGRPO", "Feedback", "Group", "Hint", "Kimi", "Learner", "Loaded", "Step", "Turn", "lesson",
 ]  # fmt: skip

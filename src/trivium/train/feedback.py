@@ -107,6 +107,16 @@ class Hinted:
     temperature: float
 
 
+def lesson(episode: Episode, hinted: Hinted) -> Episode:
+    """One turn of an episode as it is spoken with a hint before it, to be imitated: who has never seen a hint is no better a
+    teacher with one."""
+    begun, segment = len(hinted.teacher) - hinted.learned, Segment()
+    segment.append(hinted.teacher[:begun], "prompt")
+    segment.speak(hinted.teacher[begun:], (), [0] * hinted.learned)
+    id = f"{episode.id}/hinted"
+    return Episode(id, episode.task, threads=[Thread(f"{id}/0", episode.agent.policy, [segment])])
+
+
 @dataclass(frozen=True, slots=True)
 class Share:
     """One rank's hinted turns of one optimizer update. `weight` of each learned token; `learned` counts those of all ranks."""

@@ -78,9 +78,21 @@ def advice(call: Call, asked: str, shown: str) -> str:
     return next((text for of in CALLS if (text := of(call, asked, shown))), f"Avoid this: {call.error}")
 
 
+def told(turn: Turn) -> str:
+    """The hint that a turn which went well would have followed: what it wrote. "" for one without calls, or that went wrong."""
+    if not turn.calls or any(call.error for call in turn.calls):
+        return ""
+    known = turn.calls[0].arguments
+    return next((_write(name, str(known[name]).partition("\n")[0]) for name in ("old", "path") if name in known), "")
+
+
 def _meant(call: Call, argument: str, seen: Iterable[str]) -> str:
     """The argument as it should have been written: with what is most like its first line of all that was seen; "" without."""
     said = str(call.arguments.get(argument) or "")
     near = get_close_matches(said.strip().partition("\n")[0], seen, 1)
     space = said[: len(said) - len(said.lstrip())]
-    return f'Write "{argument}": {json.dumps(space + near[0])}.' if near else ""
+    return _write(argument, space + near[0]) if near else ""
+
+
+def _write(argument: str, value: str) -> str:
+    return f'Write "{argument}": {json.dumps(value)}.'

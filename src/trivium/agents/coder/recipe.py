@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,7 +12,7 @@ from trivium.agents.coder.comparison import CoderComparison
 from trivium.agents.coder.desk import Backend, Desks, open_provider
 from trivium.agents.coder.fix import diff, read_folder
 from trivium.agents.coder.hidden import HiddenTests
-from trivium.agents.coder.hints import hint
+from trivium.agents.coder.hints import hint, told
 from trivium.agents.coder.labels import LABELS, PANELS
 from trivium.agents.coder.reward import CoderReward
 from trivium.agents.coder.summary import REPLIES, SMALL, Way, compaction
@@ -172,6 +173,16 @@ class Coder(Recipe):
     def lessons(self) -> Policy:
         """The scripted coder, which errs on purpose."""
         return self._teacher(self.lesson_tasks(), Faults(), "teacher")
+
+    def select(self, episodes: Sequence[Episode], scores: Sequence[Mapping[str, float]]) -> list[Episode]:
+        """Where hints will teach, also a turn of each second lesson with a hint before it."""
+        if not self.feedback:
+            return list(episodes)
+        from trivium.train import Feedback, lesson
+
+        term, rng = Feedback(told, self.renderer), random.Random(f"hinted {self.seed}")
+        turns = ((each, term.of(each, {each.agent.policy})) for each in episodes[::2])
+        return [*episodes, *(lesson(each, rng.choice(hinted)) for each, hinted in turns if hinted)]
 
     def ceiling(self, tasks: Sequence[Task]) -> Policy:
         """The same without faults."""
