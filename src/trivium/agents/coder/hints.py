@@ -19,8 +19,8 @@ from trivium.trace import Call
 if TYPE_CHECKING:
     from trivium.train import Turn
 
-PATH = re.compile(r"[\w./-]+\.\w+")
-"""What looks like a file's path."""
+WORD = re.compile(r"[\w./-]+")
+"""What a file's path is one of."""
 
 
 def absent(call: Call, asked: str, shown: str) -> str:
@@ -46,7 +46,8 @@ def nowhere(call: Call, asked: str, shown: str) -> str:
     """A path that leads to no file."""
     if "there is no file" not in call.error:
         return ""
-    return _meant(call, "path", PATH.findall(f"{asked}\n{shown}")) or "Use a path that list_files or grep has shown."
+    paths = (word for each in WORD.findall(f"{asked}\n{shown}") if "." in (word := each.rstrip(".")))
+    return _meant(call, "path", paths) or "Use a path that list_files or grep has shown."
 
 
 def unreadable(call: Call, asked: str, shown: str) -> str:
