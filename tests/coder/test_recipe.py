@@ -80,6 +80,27 @@ def test_the_expert_goes_on_from_full_windows(way):
     assert all(path.count("notes.txt") > 1 for path in paths)
 
 
+def test_where_hints_teach_some_lessons_have_one():
+    """Each second lesson gives a turn that went well, spoken with what it wrote before it."""
+    with_hints = replace(SMALL, feedback=0.2)
+    tasks = with_hints.lesson_tasks()
+
+    async def attempts():
+        return [await with_hints.harness().run(task, with_hints.lessons()) for task in tasks]
+
+    episodes = asyncio.run(attempts())
+    assert SMALL.select(episodes, [{}] * 4) == episodes
+    lessons = with_hints.select(episodes, [{}] * 4)[4:]
+    assert len(lessons) == 2
+    for each in lessons:
+        (segment,) = each.agent.segments
+        (span,) = segment.sampled()
+        before, said = (
+            with_hints.renderer.decode(part) for part in (segment.tokens[: span.start], segment.tokens[span.start :])
+        )
+        assert 'Write "' in before.splitlines()[-2] and said.startswith("<tool_call>") and span.stop == len(segment.tokens)
+
+
 def test_each_way_of_going_on_is_a_harness_of_its_own():
     digests = {replace(SMALL, summary=way).harness().digest for way in ("own", "prompted", "cut")}
     assert len(digests) == 3

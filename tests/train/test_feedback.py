@@ -18,7 +18,7 @@ from trivium.nn import Network
 from trivium.policy import Scripted
 from trivium.policy.scripted import call, say
 from trivium.trace import Branch, Point, Prune, Task
-from trivium.train import CISPO, Batch, Feedback, Group, Turn
+from trivium.train import CISPO, SFT, Batch, Feedback, Group, Learner, Turn, lesson
 
 TASK = Task("t", "Add one and two.")
 HINT = "Give a number."
@@ -110,6 +110,15 @@ def test_a_branch_hints_its_own_turns_alone(renderer, episodes):
     branch.ops = [Branch(author="harness", parent="t/1", snapshot="", at=Point(branch.agent.id, 0, 0), turn=1)]
     assert len(branch.agent.calls) == 4 and len(branch.agent.segments) == 1
     assert Feedback(hint, renderer).of(branch, {"agent"}) == Feedback(hint, renderer).of(episodes[1], {"agent"})
+
+
+def test_a_hinted_turn_is_a_lesson_of_its_own(renderer, episodes, network):
+    (turn,) = Feedback(hint, renderer).of(episodes[0], {"agent"})
+    each = lesson(episodes[0], turn)
+    (span,) = each.agent.segments[0].sampled()
+    assert each.agent.segments[0].tokens == turn.teacher and span.stop - span.start == turn.learned
+    learner = Learner(network, SFT(), 0.0, policies={"agent"})
+    assert learner.learn(Batch.imitate([each])).metrics["tokens_trained"] == turn.learned
 
 
 def test_parity_with_a_plain_computation(renderer, network, episodes, tiny_model):
