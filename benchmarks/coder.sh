@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # The coder's claims: bash benchmarks/coder.sh OUT [SANDBOX] [SEEDS]. Each run goes on where it was stopped.
 #   learns     held-out projects: RL over SFT, sampled and greedy, paired, and what detectors of hacks mark (docs/coder.md)
-#   feedback   the same steps with textual feedback beside RL: broken calls, reward
+#   feedback   RL with textual feedback beside it and RL alone, from a warm-up that has seen hints: broken calls, reward
 #   summaries  tasks of three or more windows: the policy's own summaries, a long prompted one, the oldest turns cut
-# The runs of each begin at one warm-up, that of `trivium train coder` with the first seed.
+# The runs of each begin at one warm-up; that of `learns` is the one of `trivium train coder` with the first seed.
 set -euo pipefail
 out=$(realpath -m "${1:?"name a folder: bash benchmarks/coder.sh OUT [SANDBOX] [SEEDS]"}")
 sandbox=${2:-ns}
@@ -16,9 +16,11 @@ from() { for seed in $seeds; do train "$2-$seed" --seed "$seed" --model "$out/$1
 
 warm_up warm
 from warm learns
-from warm feedback --feedback 0.2
+warm_up hinted --feedback 0.2 --model "$out/warm/model-sft" --warmup 960 --sft-steps 45 --sft-lr 5e-4
+from hinted alone --steps 14
+from hinted feedback --steps 14 --feedback 0.2
 trivium eval --compare $(runs learns) --json "$out/coder_learns.json" --out "$out/coder_learns.md" --plot "$out/coder_learns.png"
-trivium eval --compare $(runs learns) $(runs feedback) --json "$out/coder_feedback.json" --out "$out/coder_feedback.md"
+trivium eval --compare $(runs alone) $(runs feedback) --json "$out/coder_feedback.json" --out "$out/coder_feedback.md"
 warm_up short --grades 0 --window 1216 --groups 2  # single edits first: the ways differ in what comes on top
 long="--grades 4 --window 1216 --warmup 640"
 for way in own prompted cut; do
