@@ -20,7 +20,7 @@ warm_up hinted --feedback 0.2 --model "$out/warm/model-sft" --warmup 960 --sft-s
 from hinted alone --steps 14
 from hinted feedback --steps 14 --feedback 0.2
 trivium eval --compare $(runs learns) --json "$out/coder_learns.json" --out "$out/coder_learns.md" --plot "$out/coder_learns.png"
-trivium eval --compare $(runs alone) $(runs feedback) --json "$out/coder_feedback.json" --out "$out/coder_feedback.md"
+python -m benchmarks.feedback "$out"
 warm_up short --grades 0 --window 1216 --groups 2  # single edits first: the ways differ in what comes on top
 long="--grades 4 --window 1216 --warmup 640"
 for way in own prompted cut; do
