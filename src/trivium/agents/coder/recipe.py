@@ -61,7 +61,7 @@ class Coder(Recipe):
     summary: Way = "own"
     """how it goes on from a full window: its own summary, a long prompted one in twelve sections, or the oldest turns cut"""
     feedback: float = 0.0
-    """weight of textual feedback at turns that went wrong, beside RL; 0: none"""
+    """weight of textual feedback at turns that went wrong, beside RL, and hints in some lessons; 0: none"""
     effort: float = 0.06
     """weight of Composer 2's concave penalty on effort"""
     warmup: int = 2400
