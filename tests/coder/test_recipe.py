@@ -62,7 +62,7 @@ def test_feedback_is_a_term_of_its_loss():
 
 @pytest.mark.parametrize("way", ["own", "prompted", "cut"])
 def test_the_expert_goes_on_from_full_windows(way):
-    """Tasks of three to six windows: it summarizes as it is asked, and reads again what is out of view."""
+    """Tasks of three windows and more: it summarizes as it is asked, and reads again what is out of view."""
     long = replace(SMALL, grades=(4,), window=1216, summary=way)
     tasks = long.tasks("heldout")
 

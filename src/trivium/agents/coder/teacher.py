@@ -100,7 +100,7 @@ class Teacher:
 
 def _summary(work: Work, own: bool) -> str:
     """What is done by the names of functions, and where the rest is told; or twelve sections. To say all that is left in its
-    own words was tried: a small base learns to copy one request, and not five (docs/log.md)."""
+    own words was tried, and not learned in 40 steps (docs/log.md)."""
     work.shown.clear()
     done = " ".join(edit["name"] for edit in work.done)
     left = f"the rest of {NOTES}." if work.left and NOTES in work.task.truth["files"] else ""
