@@ -25,11 +25,11 @@ WHOLE = (Speaker("rl_whole", "rl", False, "whole"), Speaker("rl_greedy_whole", "
 DETECTORS = {f"detector: {each.name}": each for each in HACKS}
 """Detectors of hacks, by the names of their scores."""
 
-LONG = 4
-"""The grade of tasks that take two or three windows."""
+LONG = (4, 6)
+"""The grades of tasks that take several windows, and have room in one of ROOM times the size."""
 
 ROOM = 2.5
-"""Windows in which such a task has room as a whole; the base in the package can hold no more."""
+"""Windows; of 1,216 tokens each it is what the base in the package can hold."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class CoderComparison(Comparison):
     recipe: Coder
 
     def speakers(self, suite: Suite) -> list[Speaker]:
-        return [*STAGES, *(WHOLE if max(self.recipe.grades) == LONG else ()), EXPERT]
+        return [*STAGES, *(WHOLE if max(self.recipe.grades) in LONG else ()), EXPERT]
 
     def metrics(self) -> tuple[str, ...]:
         return (*super().metrics(), *DETECTORS)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 EPSILON = 0.5
 """Added to the std of a group's rewards, as in the search recipe: attempts that differ by their effort alone teach little."""
 
-TURNS = (8, 8, 12, 20, 40, 80)
+TURNS = (8, 8, 12, 20, 40, 80, 20)
 """The most turns of an attempt, by the grade of the hardest task: about twice what an expert takes. With more, attempts that
 repeat a failing edit to the end hold most of a step's tokens, and what is unlearned from them is to edit at all."""
 
@@ -52,7 +52,7 @@ class Coder(Recipe):
     """a model folder, or a name in the local Hugging Face cache; nano: the base for code in the package"""
     grades: tuple[int, ...] = (2,)
     """how hard its tasks are: 0 one edit that is told, 1 one that has to be found, 2 a function or a parameter more, 3 several
-    edits, 4 and 5 many"""
+    edits, 4 and 5 many, 6 one that needs what many files tell"""
     sandbox: Backend = "ns"
     """where commands and hidden tests run: ns (Linux namespaces), docker, or local-unsafe, which isolates
     nothing: what runs there runs as you"""

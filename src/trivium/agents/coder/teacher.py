@@ -37,6 +37,7 @@ class Work:
     rng: random.Random
     left: list[Mapping[str, str]]
     clues: list[str]
+    read: list[str] = field(default_factory=list)
     done: list[Mapping[str, str]] = field(default_factory=list)
     shown: set[str] = field(default_factory=set)
     slipped: bool = False
@@ -74,7 +75,8 @@ class Teacher:
         """Read what the request leaves out, find and read the file, make the edit, end. What is no longer in view is read
         again."""
         if work.clues:
-            return _read(work, work.clues.pop(0))
+            work.read.append(work.clues.pop(0))
+            return _read(work, work.read[-1])
         if not work.left:
             return say("Done.")
         edit = work.left[0]
@@ -83,7 +85,7 @@ class Teacher:
             return _read(work, NOTES)
         if edit["path"] not in work.shown or edit["old"] not in seen:
             return _read(work, edit["path"]) if edit["path"] in seen else call(("grep", {"pattern": f" def {edit['name']}"}))
-        return self._slip(work, edit) or _edit(work)
+        return self._slip(work, edit) or _edit(work, seen)
 
     def _slip(self, work: Work, edit: Mapping[str, str]) -> Message | None:
         """An edit with one word wrong, once, and not where it would be right."""
@@ -99,24 +101,28 @@ class Teacher:
 
 
 def _summary(work: Work, own: bool) -> str:
-    """What is done by the names of functions, and where the rest is told; or twelve sections. To say all that is left in its
-    own words was tried, and not learned in 40 steps (docs/log.md)."""
+    """What was found by the names of files, what is done by the names of functions, and where the rest is told; or twelve
+    sections. To say all that is left in its own words was tried, and not learned in 40 steps (docs/log.md)."""
     work.shown.clear()
     done = " ".join(edit["name"] for edit in work.done)
-    left = f"the rest of {NOTES}." if work.left and NOTES in work.task.truth["files"] else ""
+    found = ", ".join(fact for path, fact in work.task.truth["facts"].items() if path in work.read)
+    left = f"the rest of {NOTES}" if work.left and NOTES in work.task.truth["files"] else ""
     if own:
-        return f"Summary:\nDone: {done or 'nothing'}." + f" Left: {left}" * bool(left)
+        said = {"Found": found, "Done": done or ("" if found else "nothing"), "Left": left}
+        return "Summary:\n" + " ".join(f"{title}: {words}." for title, words in said.items() if words)
+    reads = " ".join(work.clues) or left
     said = {
-        "Request": work.task.prompt,
-        "Intent": "what it asks for is right.",
-        "Constraints": "no other change.",
-        "Environment": "read_file, edit_file.",
-        "Files": " ".join(dict.fromkeys(edit["path"] for edit in work.done)),
+        "Request": work.task.prompt.removesuffix("."),
+        "Intent": "what it asks for is right",
+        "Constraints": "no other change",
+        "Environment": "read_file, edit_file",
+        "Files": " ".join(dict.fromkeys([*work.read, *(edit["path"] for edit in work.done)])),
         "Changes": done,
-        "Open": left,
-        "Next step": f"read {NOTES}." if left else "",
+        "Findings": found,
+        "Open": reads,
+        "Next step": f"read {work.clues[0]}" if work.clues else f"read {NOTES}" if left else "",
     }
-    return "Summary:\n" + "\n".join(f"{title}: {said.get(title) or 'none.'}" for title in TITLES)
+    return "Summary:\n" + "\n".join(f"{title}: {said.get(title) or 'none'}." for title in TITLES)
 
 
 def _read(work: Work, path: str) -> Message:
@@ -124,10 +130,21 @@ def _read(work: Work, path: str) -> Message:
     return call(("read_file", {"path": f" {path}"}))
 
 
-def _edit(work: Work) -> Message:
+def _edit(work: Work, seen: str) -> Message:
     edit = work.left.pop(0)
     work.done.append(edit)
-    return call(("edit_file", {"path": f" {edit['path']}", "old": edit["old"], "new": edit["new"]}))
+    facts = work.task.truth["facts"]
+    new = f" return dict({', '.join(_known(work.task, seen))})" if facts else edit["new"]
+    return call(("edit_file", {"path": f" {edit['path']}", "old": edit["old"], "new": new}))
+
+
+def _known(task: Task, seen: str) -> list[str]:
+    """Each fact as a file or a summary in view tells it, and None for what is no longer in view."""
+    files = task.truth["files"]
+    return [
+        fact if files[path].strip() in seen or fact in seen else f"{fact.partition('=')[0]}=None"
+        for path, fact in task.truth["facts"].items()
+    ]
 
 
 def _request(task: Task, edit: Mapping[str, str]) -> str:

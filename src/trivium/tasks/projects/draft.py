@@ -21,7 +21,8 @@ class Draft:
     """One change of one project.
 
     `edits` lead from `before` to `after`. `clues` are files that hold what the prompt leaves out, `texts` files beside the
-    modules, `checks` lines of further hidden tests, each of which fails before the change, by the name of the test.
+    modules, `checks` lines of further hidden tests, each of which fails before the change, by the name of the test; `facts` are
+    words of the edits that clues tell, by the clue.
     """
 
     kind: str
@@ -32,6 +33,7 @@ class Draft:
     clues: tuple[str, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
     checks: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 def task(rng: random.Random, draft: Draft, id: str, grade: int) -> Task | None:
@@ -51,6 +53,7 @@ def task(rng: random.Random, draft: Draft, id: str, grade: int) -> Task | None:
         "change": {path: text for path, text in right.items() if files[path] != text},
         "edits": [asdict(edit) for edit in draft.edits],
         "clues": list(draft.clues),
+        "facts": dict(draft.facts),
     }
     return Task(id, draft.prompt, truth)
 

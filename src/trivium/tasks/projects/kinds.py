@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from trivium.tasks.projects.changes import TOLD, UNPLACED, Edit, Slip, commented, pending, several, shown, slip
-from trivium.tasks.projects.code import CONSTANTS, NOUNS, OPERATORS, Function, Line, Module, Names, module, number, run, setting
+from trivium.tasks.projects.code import (
+    CONSTANTS, NOUNS, OPERATORS, PENDING, Function, Line, Module, Names, module, number, run, setting,
+)  # fmt: skip
 from trivium.tasks.projects.draft import Draft, equality
 
 Kind = Callable[[random.Random, Names], Draft | None]
@@ -221,6 +223,36 @@ def notes(low: int, high: int) -> Kind:
     return draw
 
 
+def gather(low: int, high: int) -> Kind:
+    """A function returns the limits that from `low` to `high` files hold: what is read first is needed last."""
+
+    def draw(rng: random.Random, invented: Names) -> Draft:
+        sources = tuple(_limited(rng, invented) for _ in range(rng.randrange(low, high + 1)))
+        limits = [next(each for each in source.functions if each.name == f"limit_{source.name}") for source in sources]
+        facts = {source.path: f"{source.name}={limit.body[0].words[1]}" for source, limit in zip(sources, limits, strict=True)}
+        every = Function(f"every_{invented.word()}", (), (Line(tuple(PENDING.split())),))
+        returns = Line(tuple(f"return dict({', '.join(facts.values())})".split()))
+        home = Module(f"{invented.word()}.py", (every,))
+        edit = Edit(home.path, every.name, shown(every.body[0]), shown(returns))
+        prompt = f"{every.name} in {home.path} is not written. It should return a dict of the limits in {', '.join(facts)}."
+        checks = {
+            limit.name: [f'assert {home.name}.{every.name}()["{source.name}"] == {limit.body[0].words[1]}']
+            for source, limit in zip(sources, limits, strict=True)
+        }
+        after = home.put(every.put(0, returns))
+        return Draft("gather", prompt, (home, *sources), (after, *sources), (edit,), tuple(facts), {}, checks, facts)
+
+    return draw
+
+
+def _limited(rng: random.Random, invented: Names) -> Module:
+    """A file that has a limit among five functions that nobody asks for."""
+    home = module(rng, invented, 5)
+    functions = [Function(f"limit_{home.name}", (), (Line(("return", number(rng))),)), *home.functions]
+    rng.shuffle(functions)
+    return replace(home, functions=tuple(functions))
+
+
 GRADES: dict[int, tuple[Kind, ...]] = {
     0: (told,),
     1: (unplaced, comment, test),
@@ -228,4 +260,5 @@ GRADES: dict[int, tuple[Kind, ...]] = {
     3: (two, rename, constant),
     4: (notes(5, 7),),
     5: (notes(10, 14),),
+    6: (gather(5, 7),),
 }
