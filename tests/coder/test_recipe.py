@@ -80,6 +80,25 @@ def test_the_expert_goes_on_from_full_windows(way):
     assert all(path.count("notes.txt") > 1 for path in paths)
 
 
+@pytest.mark.parametrize("way", ["own", "prompted", "cut"])
+def test_a_fact_outlives_its_window_in_a_summary_alone(way):
+    """What is read first is needed last: with summaries the expert has it, and where turns are cut it says None."""
+    memory = replace(SMALL, grades=(6,), window=960, summary=way)
+    tasks = memory.tasks("heldout")
+
+    async def attempts():
+        episodes = [await memory.harness().run(task, memory.ceiling(tasks)) for task in tasks]
+        return episodes, await score(episodes, memory.judge())
+
+    episodes, scores = asyncio.run(attempts())
+    assert all(each["solved"] == float(way != "cut") and each["unfinished"] == 0 for each in scores)
+    assert all(3 <= len(episode.threads[0].segments) <= 8 for episode in episodes)
+    for task, episode in zip(tasks, episodes, strict=True):
+        (edit,) = (call.arguments["new"] for call in episode.threads[0].calls if call.name == "edit_file")
+        first, last = list(task.truth["facts"].values())[:: len(task.truth["facts"]) - 1]
+        assert (first in edit) == (way != "cut") == ("None" not in edit) and (way == "cut" or last in edit)
+
+
 def test_where_hints_teach_some_lessons_have_one():
     """Each second lesson gives a turn that went well, spoken with what it wrote before it."""
     with_hints = replace(SMALL, feedback=0.2)

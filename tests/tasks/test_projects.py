@@ -15,7 +15,7 @@ from trivium.tasks.names import split_of
 from trivium.tasks.projects import GRADES
 from trivium.tasks.projects.changes import Edit, apply
 
-KINDS = {"value", "operator", "name", "fill", "comment", "test", "two", "add", "parameter", "rename", "constant", "notes"}
+KINDS = set("value operator name fill comment test two add parameter rename constant notes gather".split())
 
 
 def outcomes(folder: Path, files: dict[str, str], task) -> dict[str, bool]:
@@ -72,7 +72,7 @@ def test_every_kind_is_drawn_and_the_first_grade_tells_all(made):
         (edit, *more) = task.truth["edits"]
         if task.truth["grade"] == 0:
             assert not more and edit["path"] in task.prompt and edit["name"] in task.prompt
-        if task.truth["grade"] >= 4:
+        if task.truth["kind"] == "notes":
             assert len(task.truth["edits"]) >= 5 and task.truth["clues"] == ["notes.txt"]
 
 
@@ -81,6 +81,13 @@ def test_a_clue_holds_what_the_prompt_leaves_out(made):
         if task.truth["kind"] in ("test", "notes"):
             (clue,) = task.truth["clues"]
             assert all(edit["name"] in task.truth["files"][clue] for edit in task.truth["edits"])
+        if task.truth["kind"] == "gather":
+            (edit,) = task.truth["edits"]
+            named = [path for path in re.findall(r"\w+\.py", task.prompt) if path != edit["path"]]
+            assert named == task.truth["clues"] == list(task.truth["facts"])
+            for path, fact in task.truth["facts"].items():
+                name, number = fact.split("=")
+                assert f"def limit_{name}():\n    return {number}\n" in task.truth["files"][path] and fact in edit["new"]
         if task.truth["kind"] == "comment":
             (edit,) = task.truth["edits"]
             assert f"#{edit['new']}" in task.truth["files"][edit["path"]]
@@ -103,5 +110,5 @@ def test_equal_arguments_give_equal_tasks_and_no_two_are_alike():
 
 
 def test_a_grade_that_there_is_not_is_an_error():
-    with pytest.raises(InputError, match="grades 0 to 5"):
+    with pytest.raises(InputError, match="grades 0 to 6"):
         projects(3, (7,))

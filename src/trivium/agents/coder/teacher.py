@@ -110,7 +110,7 @@ def _summary(work: Work, own: bool) -> str:
     if own:
         said = {"Found": found, "Done": done or ("" if found else "nothing"), "Left": left}
         return "Summary:\n" + " ".join(f"{title}: {words}." for title, words in said.items() if words)
-    reads = " ".join(work.clues) or left
+    unread = " ".join(work.clues) or left
     said = {
         "Request": work.task.prompt.removesuffix("."),
         "Intent": "what it asks for is right",
@@ -119,8 +119,8 @@ def _summary(work: Work, own: bool) -> str:
         "Files": " ".join(dict.fromkeys([*work.read, *(edit["path"] for edit in work.done)])),
         "Changes": done,
         "Findings": found,
-        "Open": reads,
-        "Next step": f"read {work.clues[0]}" if work.clues else f"read {NOTES}" if left else "",
+        "Open": unread,
+        "Next step": f"read {(work.clues or [NOTES])[0]}" if unread else "",
     }
     return "Summary:\n" + "\n".join(f"{title}: {said.get(title) or 'none'}." for title in TITLES)
 

@@ -32,10 +32,12 @@ def projects(count: int, grades: Sequence[int] = (0, 1), seed: int = 0, split: n
         change    whole files after the true change, path -> text
         edits     the same as exact replacements in order: path, name (of the function), old, new
         clues     files that tell what the prompt leaves out
+        facts     words of the edit that clues tell, clue -> words; none but in grade 6
         grade     0 one edit, all of it told; 1 one edit, and the file or the right word has to be found; 2 a missing function,
                   a new parameter; 3 two edits, a rename or a named constant in several places; 4 a list of five to seven;
-                  5 one of ten to fourteen
-        kind      what was drawn: value, operator, name, fill, comment, test, two, add, parameter, rename, constant, notes
+                  5 one of ten to fourteen; 6 one edit that needs a number from each of five to seven files
+        kind      what was drawn: value, operator, name, fill, comment, test, two, add, parameter, rename, constant, notes,
+                  gather
 
     Raises InputError for a grade that there is not.
     """

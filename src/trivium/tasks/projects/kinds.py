@@ -8,8 +8,19 @@ from dataclasses import replace
 
 from trivium.tasks.projects.changes import TOLD, UNPLACED, Edit, Slip, commented, pending, several, shown, slip
 from trivium.tasks.projects.code import (
-    CONSTANTS, NOUNS, OPERATORS, PENDING, Function, Line, Module, Names, module, number, run, setting,
-)  # fmt: skip
+    CONSTANTS,
+    NOUNS,
+    OPERATORS,
+    PENDING,
+    Function,
+    Line,
+    Module,
+    Names,
+    module,
+    number,
+    run,
+    setting,
+)
 from trivium.tasks.projects.draft import Draft, equality
 
 Kind = Callable[[random.Random, Names], Draft | None]
