@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import tempfile
@@ -42,6 +43,17 @@ def _temporary(path: Path) -> Path:
 def is_temporary(name: str, of: str) -> bool:
     """Whether `name` is the temporary file that a killed process left of a file called `of`."""
     return bool(re.fullmatch(rf"\.{re.escape(of)}\.\d+\.tmp", name))
+
+
+@contextmanager
+def locked(lock: Path) -> Generator[None]:
+    """One process at a time, by a file of its own, which stays. A killed one's turn ends with it."""
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def vocabulary(folder: Path) -> list[Path]:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -203,6 +204,19 @@ def test_a_file_that_holds_no_keys_is_named(tmp_path, text):
     path.write_text(text)
     with pytest.raises(InputError):
         Keyring.load(str(path))
+
+
+def test_keys_that_are_made_at_once_are_all_kept(tmp_path):
+    path, names = tmp_path / "keys.json", [f"key{number}" for number in range(16)]
+    with ThreadPoolExecutor(16) as pool:
+        tokens = list(pool.map(lambda name: keys.add(path, name, **LIMITS["ann"]), names))
+    ring = Keyring.load(str(path))
+    assert [ring.find(token).name for token in tokens] == names
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputError, match="no folder .*none"):
+        keys.add(tmp_path / "none" / "keys.json", "ann", **LIMITS["ann"])
 
 
 def test_two_keys_of_one_name_are_refused(tmp_path):

@@ -12,15 +12,13 @@ has the old generation open keeps it: its memory maps outlive the removal.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
 import re
 import shutil
 import uuid
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +37,7 @@ def save(path: str | Path, arrays: Mapping[str, np.ndarray], meta: Mapping[str, 
     path = Path(path)
     _refuse_foreign(path)
     path.mkdir(parents=True, exist_ok=True)
-    with _locked(path):
+    with files.locked(path / "LOCK"):
         generation = path / f"g-{uuid.uuid4().hex}"
         generation.mkdir()
         digests = {name: _write_array(generation / f"{name}.npy", array) for name, array in arrays.items()}
@@ -103,13 +101,6 @@ def _refuse_foreign(path: Path) -> None:
 
 def _ours(name: str) -> bool:
     return name in ("CURRENT", "LOCK") or files.is_temporary(name, "CURRENT") or bool(_GENERATION.fullmatch(name))
-
-
-@contextmanager
-def _locked(path: Path) -> Generator[None]:
-    with open(path / "LOCK", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _write_array(path: Path, array: np.ndarray) -> str:

@@ -9,8 +9,6 @@ withdrawn is never served again, whether the alarm came before, in the middle of
 
 from __future__ import annotations
 
-import fcntl
-import os
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -208,15 +206,11 @@ class Deployments:
 
     @contextmanager
     def _turn(self) -> Generator[None]:
-        """One writer at a time, where the file system has locks. A killed one's turn ends with it."""
+        """One writer at a time."""
         if not self.folder.is_dir():
             raise InputError(f"there is no folder {self.folder}: name that of a run")
-        handle = os.open(self.folder / "deployment.lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        with files.locked(self.folder / "deployment.lock"):
             yield
-        finally:
-            os.close(handle)
 
 
 def _refuse(now: Deployment, candidate: Release, folder: Path) -> None:
