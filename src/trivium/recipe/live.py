@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -88,7 +89,7 @@ class Options:
             raise InputError(f"--patience is above 0, --lr and --share are from 0 and below 1, not {numbers}")
 
 
-def live(run: RunFolder, options: tyro.conf.OmitArgPrefixes[Options], candidate: str = "") -> None:
+def live(run: RunFolder, options: Annotated[Options, tyro.conf.arg(name="")], candidate: str = "") -> None:
     """Learn from what people do with a served run, and deploy what is better. Run it beside `trivium serve RUN`; stopped or
     killed, the same command goes on. docs/live.md says more.
 

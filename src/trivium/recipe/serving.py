@@ -38,7 +38,7 @@ SLOTS = 32
 
 
 def serve(
-    run: RunFolder, options: tyro.conf.OmitArgPrefixes[Options], data: str = "", slots: int = 0, context: int = 0
+    run: RunFolder, options: Annotated[Options, tyro.conf.arg(name="")], data: str = "", slots: int = 0, context: int = 0
 ) -> None:
     """Serve a trained run over HTTP: the agent, and its model behind OpenAI's and Anthropic's APIs. docs/serve.md says more.
 
