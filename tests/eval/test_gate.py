@@ -149,6 +149,14 @@ def test_scores_too_far_apart_are_an_error():
         decided([3.0] * 4, [0.5] * 4)
 
 
+@pytest.mark.parametrize("score, says", [("reward", "is from -0.2 to 1.3"), ("rewards", "is given to no attempt")])
+def test_a_score_that_no_gate_compares_is_told_before_anything_is_learned(score, says):
+    seen = Result("old", ["t0", "t1"], {"f1": [0.0, 1.0], "reward": [-0.2, 1.3], "recall": [math.nan, 0.5]})
+    with pytest.raises(InputError, match=f"'{score}' on questions {says}; .*0 to 1: f1, recall$"):
+        Gate(("questions",), score=score).check("questions", seen)
+    Gate(("questions",), score="recall").check("questions", seen)
+
+
 def test_a_suite_that_was_not_measured_is_an_error():
     with pytest.raises(InputError, match="suite code, on which the incumbent was not measured"):
         both = {"questions": result("a", [1.0])}

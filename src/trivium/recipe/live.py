@@ -36,6 +36,9 @@ from trivium.viewer import Live as Display
 SUITE = "heldout"
 """The suite that has to become better, or that is guarded: the agent's own held-out tasks, pinned."""
 
+FIRST = 8
+"""Held-out tasks that the run's model attempts before a turn waits, so that a score which no gate compares is told at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -63,8 +66,9 @@ class Options:
     """learning rate; 0: that of the run's RL"""
     substeps: int = 4
     """updates of the weights in a turn"""
-    score: str = "reward"
-    """the score from 0 to 1 that the candidate has to be better at on held-out tasks"""
+    score: str = ""
+    """the score from 0 to 1 that the candidate has to be better at on held-out tasks; default: the agent's own goal, such as
+    the share of tasks that it solves"""
     guard: float = 0.0
     """0: better is asked for; above: only to be less than so much worse, for what people want and no held-out task measures"""
     tasks: int = 256
@@ -123,15 +127,16 @@ def alone(run: str) -> Generator[None]:
 def loop_of(run: str, options: Options, progress: Callable[[int, int], None] = lambda done, of: None) -> Live:
     """The loop of a run. InputError for one without weights, and for a suite that is another than when it was pinned."""
     targets, guarded = ((), {SUITE: options.guard}) if options.guard else ((SUITE,), {})
-    gate = Gate(targets, guarded, options.error, options.score)
     rules = Rules(options.hours, options.versions, options.holdout, options.settle, options.most)
     canary = Canary(options.margin, options.error)
     folder, recipe = opened(run)
+    gate = Gate(targets, guarded, options.error, options.score or recipe.goal)
     parts = Parts(recipe, folder.model())
     recipe.prepare(progress)
     suites = {SUITE: suite_of(recipe, parts, options.tasks)}
     for suite in suites.values():
         suite.pin(folder.folder / "live" / "suites")
+    asyncio.run(_rehearse(parts, gate, suites, folder.model()))
     return Live(
         folder.folder,
         Store(options.store or folder.folder / "served.db"),
@@ -161,6 +166,13 @@ def learner_of(parts: Parts, options: Options, model: Path) -> Learner:
         optimizer=AdamW(options.substeps, momentum=recipe.momentum),
         compute=Compute(fit.micro_tokens, recipe.autocast, fit.recompute),
     )
+
+
+async def _rehearse(parts: Parts, gate: Gate, suites: Mapping[str, PinnedSuite], model: Path) -> None:
+    """InputError where the gate could not compare what the run's own model scores on a suite."""
+    engine = fitting_engine(model, parts.renderer, parts.window.budget)
+    for name, suite in suites.items():
+        gate.check(name, await suite.measure(engine, 0, FIRST))
 
 
 async def _examine(
