@@ -83,7 +83,7 @@ def test_the_expert_goes_on_from_full_windows(way):
 @pytest.mark.parametrize("way", ["own", "prompted", "cut"])
 def test_a_fact_outlives_its_window_in_a_summary_alone(way):
     """What is read first is needed last: with summaries the expert has it, and where turns are cut it says None."""
-    memory = replace(SMALL, grades=(6,), window=960, summary=way)
+    memory = replace(SMALL, grades=(6,), window=768, summary=way)
     tasks = memory.tasks("heldout")
 
     async def attempts():

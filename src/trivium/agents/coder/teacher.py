@@ -106,23 +106,27 @@ def _summary(work: Work, own: bool) -> str:
     work.shown.clear()
     done = " ".join(edit["name"] for edit in work.done)
     found = ", ".join(fact for path, fact in work.task.truth["facts"].items() if path in work.read)
-    left = f"the rest of {NOTES}" if work.left and NOTES in work.task.truth["files"] else ""
+    left = _left(work)
     if own:
         said = {"Found": found, "Done": done or ("" if found else "nothing"), "Left": left}
         return "Summary:\n" + " ".join(f"{title}: {words}." for title, words in said.items() if words)
-    unread = " ".join(work.clues) or left
     said = {
         "Request": work.task.prompt.removesuffix("."),
-        "Intent": "what it asks for is right",
-        "Constraints": "no other change",
-        "Environment": "read_file, edit_file",
+        "Intent": "as asked",
         "Files": " ".join(dict.fromkeys([*work.read, *(edit["path"] for edit in work.done)])),
         "Changes": done,
         "Findings": found,
-        "Open": unread,
-        "Next step": f"read {(work.clues or [NOTES])[0]}" if unread else "",
+        "Open": left,
+        "Next step": f"read {left.split()[-1]}" if left else "",
     }
     return "Summary:\n" + "\n".join(f"{title}: {said.get(title) or 'none'}." for title in TITLES)
+
+
+def _left(work: Work) -> str:
+    """Where the work goes on, as far as one knows who has read so far."""
+    if work.left and NOTES in work.task.truth["files"]:
+        return f"the rest of {NOTES}"
+    return (work.clues or [work.left[0]["path"]])[0] if work.left else ""
 
 
 def _read(work: Work, path: str) -> Message:
@@ -140,10 +144,10 @@ def _edit(work: Work, seen: str) -> Message:
 
 def _known(task: Task, seen: str) -> list[str]:
     """Each fact as a file or a summary in view tells it, and None for what is no longer in view."""
-    files = task.truth["files"]
+    facts = [fact.split("=") for fact in task.truth["facts"].values()]
+    told = [(f"{name}={limit}", f"limit_{name}():\n    return {limit}\n") for name, limit in facts]
     return [
-        fact if files[path].strip() in seen or fact in seen else f"{fact.partition('=')[0]}=None"
-        for path, fact in task.truth["facts"].items()
+        told[0] if any(each in seen for each in told) else f"{name}=None" for (name, _), told in zip(facts, told, strict=True)
     ]
 
 

@@ -235,33 +235,31 @@ def notes(low: int, high: int) -> Kind:
 
 
 def gather(low: int, high: int) -> Kind:
-    """A function returns the limits that from `low` to `high` files hold: what is read first is needed last."""
+    """A function returns the limits in from `low` to `high` files, each of which leads to the next one: what is read first is
+    needed last."""
 
     def draw(rng: random.Random, invented: Names) -> Draft:
-        sources = tuple(_limited(rng, invented) for _ in range(rng.randrange(low, high + 1)))
-        limits = [next(each for each in source.functions if each.name == f"limit_{source.name}") for source in sources]
-        facts = {source.path: f"{source.name}={limit.body[0].words[1]}" for source, limit in zip(sources, limits, strict=True)}
+        modules = [module(rng, invented, 15) for _ in range(rng.randrange(low, high + 1))]
+        limits = {each: number(rng) for each in modules}
+        imports = [*((f"import {each.name}",) for each in modules[1:]), ()]
+        sources = [_limited(each, limits[each], top) for each, top in zip(modules, imports, strict=True)]
+        facts = {each.path: f"{each.name}={limit}" for each, limit in limits.items()}
         every = Function(f"every_{invented.word()}", (), (Line(tuple(PENDING.split())),))
-        returns = Line(tuple(f"return dict({', '.join(facts.values())})".split()))
         home = Module(f"{invented.word()}.py", (every,))
-        edit = Edit(home.path, every.name, shown(every.body[0]), shown(returns))
-        prompt = f"{every.name} in {home.path} is not written. It should return a dict of the limits in {', '.join(facts)}."
+        after = home.put(every.put(0, Line(("return", f"dict({', '.join(facts.values())})"))))
+        edit = Edit(home.path, every.name, shown(every.body[0]), shown(after.functions[0].body[0]))
+        prompt = f"{every.name} in {home.path} is not written. It should return a dict of the limits in {modules[0].path} and all it imports."
         checks = {
-            limit.name: [f'assert {home.name}.{every.name}()["{source.name}"] == {limit.body[0].words[1]}']
-            for source, limit in zip(sources, limits, strict=True)
+            f"limit_{each.name}": [f'assert {home.name}.{every.name}()["{each.name}"] == {limits[each]}'] for each in modules
         }
-        after = home.put(every.put(0, returns))
         return Draft("gather", prompt, (home, *sources), (after, *sources), (edit,), tuple(facts), {}, checks, facts)
 
     return draw
 
 
-def _limited(rng: random.Random, invented: Names) -> Module:
-    """A file that has a limit among five functions that nobody asks for."""
-    home = module(rng, invented, 5)
-    functions = [Function(f"limit_{home.name}", (), (Line(("return", number(rng))),)), *home.functions]
-    rng.shuffle(functions)
-    return replace(home, functions=tuple(functions))
+def _limited(home: Module, limit: str, top: tuple[str, ...]) -> Module:
+    """`home` with a limit at its top, where it is seen also of a file that is shown in part."""
+    return replace(home, functions=(Function(f"limit_{home.name}", (), (Line(("return", limit)),)), *home.functions), top=top)
 
 
 GRADES: dict[int, tuple[Kind, ...]] = {
@@ -271,5 +269,5 @@ GRADES: dict[int, tuple[Kind, ...]] = {
     3: (two, rename, constant),
     4: (notes(5, 7),),
     5: (notes(10, 14),),
-    6: (gather(5, 7),),
+    6: (gather(3, 5),),
 }
