@@ -82,12 +82,12 @@ def test_a_clue_holds_what_the_prompt_leaves_out(made):
             (clue,) = task.truth["clues"]
             assert all(edit["name"] in task.truth["files"][clue] for edit in task.truth["edits"])
         if task.truth["kind"] == "gather":
-            (edit,) = task.truth["edits"]
-            named = [path for path in re.findall(r"\w+\.py", task.prompt) if path != edit["path"]]
-            assert named == task.truth["clues"] == list(task.truth["facts"])
-            for path, fact in task.truth["facts"].items():
+            (edit,), files, clues = task.truth["edits"], task.truth["files"], task.truth["clues"]
+            assert clues[0] in task.prompt and clues == list(task.truth["facts"]) and 3 <= len(clues) <= 5
+            for path, after, fact in zip(clues, [*clues[1:], None], task.truth["facts"].values(), strict=True):
                 name, number = fact.split("=")
-                assert f"def limit_{name}():\n    return {number}\n" in task.truth["files"][path] and fact in edit["new"]
+                top = f"import {after.removesuffix('.py')}\n\n\n" if after else ""
+                assert files[path].startswith(f"{top}def limit_{name}():\n    return {number}\n") and fact in edit["new"]
         if task.truth["kind"] == "comment":
             (edit,) = task.truth["edits"]
             assert f"#{edit['new']}" in task.truth["files"][edit["path"]]

@@ -35,7 +35,7 @@ def projects(count: int, grades: Sequence[int] = (0, 1), seed: int = 0, split: n
         facts     words of the edit that clues tell, clue -> words; none but in grade 6
         grade     0 one edit, all of it told; 1 one edit, and the file or the right word has to be found; 2 a missing function,
                   a new parameter; 3 two edits, a rename or a named constant in several places; 4 a list of five to seven;
-                  5 one of ten to fourteen; 6 one edit that needs a number from each of five to seven files
+                  5 one of ten to fourteen; 6 one edit that needs a number from each of three to five files
         kind      what was drawn: value, operator, name, fill, comment, test, two, add, parameter, rename, constant, notes,
                   gather
 

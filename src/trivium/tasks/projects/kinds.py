@@ -248,10 +248,10 @@ def gather(low: int, high: int) -> Kind:
         home = Module(f"{invented.word()}.py", (every,))
         after = home.put(every.put(0, Line(("return", f"dict({', '.join(facts.values())})"))))
         edit = Edit(home.path, every.name, shown(every.body[0]), shown(after.functions[0].body[0]))
-        prompt = f"{every.name} in {home.path} is not written. It should return a dict of the limits in {modules[0].path} and all it imports."
-        checks = {
-            f"limit_{each.name}": [f'assert {home.name}.{every.name}()["{each.name}"] == {limits[each]}'] for each in modules
-        }
+        returns = f"It should return a dict of the limits in {modules[0].path} and all it imports."
+        prompt = f"{every.name} in {home.path} is not written. {returns}"
+        result = f"assert {home.name}.{every.name}()"
+        checks = {f"limit_{each.name}": [f'{result}["{each.name}"] == {limit}'] for each, limit in limits.items()}
         return Draft("gather", prompt, (home, *sources), (after, *sources), (edit,), tuple(facts), {}, checks, facts)
 
     return draw
