@@ -85,7 +85,9 @@ class Teacher:
             return _read(work, NOTES)
         if edit["path"] not in work.shown or edit["old"] not in seen:
             return _read(work, edit["path"]) if edit["path"] in seen else call(("grep", {"pattern": f" def {edit['name']}"}))
-        return self._slip(work, edit) or _edit(work, seen)
+        if known := _known(work.task, seen):
+            edit = {**edit, "new": f" return dict({', '.join(known)})"}
+        return self._slip(work, edit) or _edit(work, edit)
 
     def _slip(self, work: Work, edit: Mapping[str, str]) -> Message | None:
         """An edit with one word wrong, once, and not where it would be right."""
@@ -134,21 +136,19 @@ def _read(work: Work, path: str) -> Message:
     return call(("read_file", {"path": f" {path}"}))
 
 
-def _edit(work: Work, seen: str) -> Message:
-    edit = work.left.pop(0)
-    work.done.append(edit)
-    facts = work.task.truth["facts"]
-    new = f" return dict({', '.join(_known(work.task, seen))})" if facts else edit["new"]
-    return call(("edit_file", {"path": f" {edit['path']}", "old": edit["old"], "new": new}))
+def _edit(work: Work, edit: Mapping[str, str]) -> Message:
+    work.done.append(work.left.pop(0))
+    return call(("edit_file", {"path": f" {edit['path']}", "old": edit["old"], "new": edit["new"]}))
 
 
 def _known(task: Task, seen: str) -> list[str]:
-    """Each fact as a file or a summary in view tells it, and None for what is no longer in view."""
-    facts = [fact.split("=") for fact in task.truth["facts"].values()]
-    told = [(f"{name}={limit}", f"limit_{name}():\n    return {limit}\n") for name, limit in facts]
-    return [
-        told[0] if any(each in seen for each in told) else f"{name}=None" for (name, _), told in zip(facts, told, strict=True)
-    ]
+    """Each fact as a summary or a file in view tells it, and None for what is no longer in view."""
+    known = []
+    for fact in task.truth["facts"].values():
+        name, limit = fact.split("=")
+        told = fact in seen or f"limit_{name}():\n    return {limit}\n" in seen
+        known.append(fact if told else f"{name}=None")
+    return known
 
 
 def _request(task: Task, edit: Mapping[str, str]) -> str:
