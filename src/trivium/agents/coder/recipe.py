@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 EPSILON = 0.5
 """Added to the std of a group's rewards, as in the search recipe: attempts that differ by their effort alone teach little."""
 
-TURNS = (8, 8, 12, 20, 40, 80, 20)
+TURNS = (8, 8, 12, 20, 40, 80, 16)
 """The most turns of an attempt, by the grade of the hardest task: about twice what an expert takes. With more, attempts that
 repeat a failing edit to the end hold most of a step's tokens, and what is unlearned from them is to edit at all."""
 
