@@ -84,9 +84,9 @@ def test_a_clue_holds_what_the_prompt_leaves_out(made):
         if task.truth["kind"] == "gather":
             (edit,), files, clues = task.truth["edits"], task.truth["files"], task.truth["clues"]
             assert clues[0] in task.prompt and clues == list(task.truth["facts"]) and 3 <= len(clues) <= 5
-            for path, after, fact in zip(clues, [*clues[1:], None], task.truth["facts"].values(), strict=True):
+            for path, after, fact in zip(clues, [*clues[1:], edit["path"]], task.truth["facts"].values(), strict=True):
                 name, number = fact.split("=")
-                top = f"import {after.removesuffix('.py')}\n\n\n" if after else ""
+                top = f"import {after.removesuffix('.py')}\n\n\n"
                 assert files[path].startswith(f"{top}def limit_{name}():\n    return {number}\n") and fact in edit["new"]
         if task.truth["kind"] == "comment":
             (edit,) = task.truth["edits"]

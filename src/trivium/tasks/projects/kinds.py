@@ -235,21 +235,21 @@ def notes(low: int, high: int) -> Kind:
 
 
 def gather(low: int, high: int) -> Kind:
-    """A function returns the limits in from `low` to `high` files, each of which leads to the next one: what is read first is
-    needed last."""
+    """Each of `low` to `high` files has a limit and leads to the next one, the last one to a function that returns all limits:
+    what is read first is needed last."""
 
     def draw(rng: random.Random, invented: Names) -> Draft:
         modules = [module(rng, invented, 15) for _ in range(rng.randrange(low, high + 1))]
-        limits = {each: number(rng) for each in modules}
-        imports = [*((f"import {each.name}",) for each in modules[1:]), ()]
-        sources = [_limited(each, limits[each], top) for each, top in zip(modules, imports, strict=True)]
-        facts = {each.path: f"{each.name}={limit}" for each, limit in limits.items()}
         every = Function(f"every_{invented.word()}", (), (Line(tuple(PENDING.split())),))
         home = Module(f"{invented.word()}.py", (every,))
+        limits = {each: number(rng) for each in modules}
+        steps = zip(modules, [*modules[1:], home], strict=True)
+        sources = [_limited(each, limits[each], f"import {after.name}") for each, after in steps]
+        facts = {each.path: f"{each.name}={limit}" for each, limit in limits.items()}
         after = home.put(every.put(0, Line(("return", f"dict({', '.join(facts.values())})"))))
         edit = Edit(home.path, every.name, shown(every.body[0]), shown(after.functions[0].body[0]))
-        returns = f"It should return a dict of the limits in {modules[0].path} and all it imports."
-        prompt = f"{every.name} in {home.path} is not written. {returns}"
+        returns = "is not written. It should return a dict of the limits on the way."
+        prompt = f"Follow the imports from {modules[0].path}. {every.name} at their end {returns}"
         result = f"assert {home.name}.{every.name}()"
         checks = {f"limit_{each.name}": [f'{result}["{each.name}"] == {limit}'] for each, limit in limits.items()}
         return Draft("gather", prompt, (home, *sources), (after, *sources), (edit,), tuple(facts), {}, checks, facts)
@@ -257,9 +257,11 @@ def gather(low: int, high: int) -> Kind:
     return draw
 
 
-def _limited(home: Module, limit: str, top: tuple[str, ...]) -> Module:
+def _limited(home: Module, limit: str, top: str) -> Module:
     """`home` with a limit at its top, where it is seen also of a file that is shown in part."""
-    return replace(home, functions=(Function(f"limit_{home.name}", (), (Line(("return", limit)),)), *home.functions), top=top)
+    return replace(
+        home, functions=(Function(f"limit_{home.name}", (), (Line(("return", limit)),)), *home.functions), top=(top,)
+    )
 
 
 GRADES: dict[int, tuple[Kind, ...]] = {
