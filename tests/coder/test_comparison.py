@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 
 import pytest
 
 from tests.coder.house import attempt
-from trivium.agents.coder.comparison import CoderComparison, compaction
+from trivium.agents.coder.comparison import WHOLE_TOKENS, CoderComparison, compaction
 from trivium.agents.coder.recipe import Coder
 from trivium.eval import Pool, Result
 from trivium.policy.scripted import call, say
@@ -38,10 +39,14 @@ def test_without_a_summary_there_is_no_length_of_one():
 
 @pytest.mark.parametrize("way", ["own", "prompted", "cut"])
 def test_long_tasks_are_also_attempted_in_a_window_that_holds_them_whole(way):
-    long = Coder(grades=(4,), sandbox="local-unsafe", summary=way)
+    long = Coder(grades=(4, 6), window=896, sandbox="local-unsafe", summary=way, eval_tasks=6)
     comparison = CoderComparison(long)
     (name,) = {speaker.variant for speaker in comparison.speakers(Suite()) if speaker.variant}
     whole, own = comparison.variant(name, long.harness()), long.harness()
-    assert whole.window.compaction is None and whole.window.budget == 2.5 * own.window.budget
+    assert whole.window.compaction is None and whole.window.budget == WHOLE_TOKENS > own.window.budget
     assert list(whole.tools) == list(own.tools) and whole.prompt == own.prompt and whole.place is own.place
-    assert not any(speaker.variant for speaker in CoderComparison(Coder(grades=(0,))).speakers(Suite()))
+    tasks = long.tasks("heldout")
+    episodes = [asyncio.run(whole.run(task, long.ceiling(tasks))) for task in tasks]
+    assert all(episode.agent.stop.reason == "finished" and len(episode.agent.segments) == 1 for episode in episodes)
+    short = [Coder(grades=grades) for grades in ((0,), (2, 6), (5, 6))]
+    assert not any(speaker.variant for each in short for speaker in CoderComparison(each).speakers(Suite()))

@@ -83,7 +83,7 @@ def test_the_expert_goes_on_from_full_windows(way):
 @pytest.mark.parametrize("way", ["own", "prompted", "cut"])
 def test_a_fact_outlives_its_window_in_a_summary_alone(way):
     """What is read first is needed last: with summaries the expert has it, and where turns are cut it says None."""
-    memory = replace(SMALL, grades=(6,), window=768, summary=way)
+    memory = replace(SMALL, grades=(6,), window=896, summary=way)
     tasks = memory.tasks("heldout")
 
     async def attempts():
@@ -92,7 +92,9 @@ def test_a_fact_outlives_its_window_in_a_summary_alone(way):
 
     episodes, scores = asyncio.run(attempts())
     assert all(each["solved"] == float(way != "cut") and each["unfinished"] == 0 for each in scores)
-    assert all(3 <= len(episode.threads[0].segments) <= 8 for episode in episodes)
+    segments = [episode.threads[0].segments for episode in episodes]
+    assert all(3 <= len(each) <= 6 for each in segments)
+    assert max(len(segment.tokens) for each in segments for segment in each) <= memory.window, "a script says more than fits"
     for task, episode in zip(tasks, episodes, strict=True):
         (edit,) = (call.arguments["new"] for call in episode.threads[0].calls if call.name == "edit_file")
         first, last = list(task.truth["facts"].values())[:: len(task.truth["facts"]) - 1]
@@ -118,6 +120,11 @@ def test_where_hints_teach_some_lessons_have_one():
             with_hints.renderer.decode(part) for part in (segment.tokens[: span.start], segment.tokens[span.start :])
         )
         assert 'Write "' in before.splitlines()[-2] and said.startswith("<tool_call>") and span.stop == len(segment.tokens)
+
+
+def test_the_most_turns_are_those_of_the_hardest_grade():
+    turns = [replace(SMALL, grades=grades).harness().limits.turns for grades in ((0,), (5, 6), (6, 0))]
+    assert turns == [8, 80, 16]
 
 
 def test_each_way_of_going_on_is_a_harness_of_its_own():

@@ -25,11 +25,11 @@ WHOLE = (Speaker("rl_whole", "rl", False, "whole"), Speaker("rl_greedy_whole", "
 DETECTORS = {f"detector: {each.name}": each for each in HACKS}
 """Detectors of hacks, by the names of their scores."""
 
-LONG = (4, 6)
-"""The grades of tasks that take several windows, and have room in one of ROOM times the size."""
+LONG = {4, 6}
+"""The grades whose tasks take several small windows, and have room in one of WHOLE_TOKENS."""
 
-ROOM = 2.5
-"""Windows; of 1,216 tokens each it is what the base in the package can hold."""
+WHOLE_TOKENS = 3040
+"""Of a window in which nothing is summarized or cut: as many as the base in the package was made for."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class CoderComparison(Comparison):
     recipe: Coder
 
     def speakers(self, suite: Suite) -> list[Speaker]:
-        return [*STAGES, *(WHOLE if max(self.recipe.grades) in LONG else ()), EXPERT]
+        return [*STAGES, *(WHOLE if set(self.recipe.grades) <= LONG else ()), EXPERT]
 
     def metrics(self) -> tuple[str, ...]:
         return (*super().metrics(), *DETECTORS)
@@ -50,7 +50,7 @@ class CoderComparison(Comparison):
 
     def variant(self, name: str, harness: Harness) -> Harness:
         window = harness.window
-        return harness.with_window(replace(window, budget=int(window.budget * ROOM), summarize=None))
+        return harness.with_window(replace(window, budget=max(window.budget, WHOLE_TOKENS), summarize=None))
 
     def sections(self, side: Side) -> Numbers:
         pairs = [(name, f"{name}_whole") for name in ("rl", "rl_greedy")]
@@ -61,7 +61,7 @@ class CoderComparison(Comparison):
             names, measures = list(measured), list(next(iter(measured.values())))
             rows = [(each, *(mean(measured[name][each]) for name in names)) for each in measures]
             note = (
-                f"caused: tasks that fail and are solved in a window {ROOM} times as large, in which nothing is summarized or "
+                f"caused: tasks that fail and are solved in a window of {WHOLE_TOKENS:,} tokens, where nothing is summarized or "
                 "cut; spared: the other way round; tokens: sampled for a summary, with its scratch."
             )
             yield Table(title(numbers, "going on from a full window"), note, ("measure", *names), rows)

@@ -107,7 +107,7 @@ class Coder(Recipe):
         reply = REPLIES[self.summary] if small else 4096
         going_on = compaction(self.summary, self.window)
         room = Window(self.window, soft=0.9, hard=1.0, reply=reply, summarize=going_on)
-        limits = Limits(turns=TURNS[max(self.grades)], tool_seconds=SECONDS)
+        limits = Limits(turns=max(TURNS[grade] for grade in self.grades), tool_seconds=SECONDS)
         prompt = BRIEF if small else PROMPT
         return Harness(coder_tools(), room, prompt, limits, specs=not small, place=place)
 

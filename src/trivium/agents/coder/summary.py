@@ -22,7 +22,7 @@ TITLES = (
 BRIEF_SECTIONS = f"Summarize in sections, a line each: {', '.join(TITLES)}. You go on from this summary alone."
 """SECTIONS for a small window, which their explanations alone would half fill."""
 
-REPLIES = {"own": 192, "prompted": 224, "cut": 192}
+REPLIES = {"own": 192, "prompted": 320, "cut": 192}
 """Tokens of a reply in a small window: twelve sections take more."""
 
 AT = 0.6

@@ -128,7 +128,9 @@ def _left(work: Work) -> str:
     """Where the work goes on, as far as one knows who has read so far."""
     if work.left and NOTES in work.task.truth["files"]:
         return f"the rest of {NOTES}"
-    return (work.clues or [work.left[0]["path"]])[0] if work.left else ""
+    if work.left and work.task.truth["facts"]:
+        return (work.clues or [work.left[0]["path"]])[0]
+    return ""
 
 
 def _read(work: Work, path: str) -> Message:
