@@ -505,7 +505,8 @@ def test_a_dead_teacher_is_one_line(capsys, monkeypatch, tmp_path):
 
 
 def test_a_score_that_no_gate_compares_is_refused_before_a_turn_waits(capsys, copied):
-    """Its default is the agent's own goal, which a turn can be judged by; then too little was said to it."""
+    """The default is one that a turn can be judged by; then too little was said to it."""
     for score in ("reward", "rewards"):
         refused(capsys, f"'{score}' on heldout", "live", copied, "--score", score, "--patience", "0.1")
+    assert not (copied / "live" / "suites").exists(), "what is refused pins no suite"
     refused(capsys, "there are 0 (none came)", "live", copied, "--patience", "0.1", begun=True)

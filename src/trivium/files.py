@@ -48,7 +48,7 @@ def is_temporary(name: str, of: str) -> bool:
 @contextmanager
 def locked(lock: Path) -> Generator[None]:
     """One process at a time, by a file of its own, which stays. A killed one's turn ends with it."""
-    handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o644)
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o666)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

@@ -12,6 +12,7 @@ import pytest
 from trivium.agents.coder.recipe import Coder
 from trivium.agents.coder.summary import TITLES
 from trivium.errors import InputError, Unsupported
+from trivium.eval import Gate, Result
 from trivium.policy import Scripted
 from trivium.policy.scripted import say
 from trivium.reward import score
@@ -40,6 +41,7 @@ def test_the_expert_solves_what_doing_nothing_does_not():
     assert all(each["solved"] == 1.0 and each["broken_calls"] == 0 for each in right)
     assert all(each["solved"] == 0.0 for each in nothing)
     assert min(each["reward"] for each in right) > 1.2 > max(each["reward"] for each in nothing)
+    Gate(("projects",), score=SMALL.live_score).check("projects", Result.of("idle", tasks, [[row] for row in nothing]))
 
 
 def test_tasks_of_training_and_held_out_have_nothing_in_common():

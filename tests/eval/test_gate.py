@@ -149,12 +149,17 @@ def test_scores_too_far_apart_are_an_error():
         decided([3.0] * 4, [0.5] * 4)
 
 
-@pytest.mark.parametrize("score, says", [("reward", "is from -0.2 to 1.3"), ("rewards", "is given to no attempt")])
+@pytest.mark.parametrize(
+    "score, says",
+    [("reward", "is from -0.2 to 1.3"), ("rewards", "is given to no attempt"), ("recall", "is no number for some tasks")],
+)
 def test_a_score_that_no_gate_compares_is_told_before_anything_is_learned(score, says):
-    seen = Result("old", ["t0", "t1"], {"f1": [0.0, 1.0], "reward": [-0.2, 1.3], "recall": [math.nan, 0.5]})
-    with pytest.raises(InputError, match=f"'{score}' on questions {says}; .*0 to 1: f1, recall$"):
-        Gate(("questions",), score=score).check("questions", seen)
-    Gate(("questions",), score="recall").check("questions", seen)
+    scores = {"f1": [0.0, 1.0], "precision": [0.5, 0.5], "reward": [-0.2, 1.3], "recall": [math.nan, 0.5]}
+    with pytest.raises(InputError, match=f"'{score}' on questions {says}; .*0 to 1: f1, precision$"):
+        Gate(("questions",), score=score).check("questions", Result("old", ["t0", "t1"], scores))
+    Gate(("questions",), score="f1").check("questions", Result("old", ["t0", "t1"], scores))
+    with pytest.raises(InputError, match="and there is none$"):
+        Gate(("questions",)).check("questions", result("old", [math.nan, math.inf]))
 
 
 def test_a_suite_that_was_not_measured_is_an_error():

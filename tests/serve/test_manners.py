@@ -7,6 +7,7 @@ import json
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import httpx
 import pytest
@@ -214,9 +215,12 @@ def test_keys_that_are_made_at_once_are_all_kept(tmp_path):
     assert [ring.find(token).name for token in tokens] == names
 
 
-def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(InputError, match="no folder .*none"):
-        keys.add(tmp_path / "none" / "keys.json", "ann", **LIMITS["ann"])
+@pytest.mark.parametrize("file, name", [("", "ann"), ("..", "ann"), ("none/keys.json", "ann"), ("keys.json", "a name")])
+def test_what_can_be_no_key_leaves_nothing(tmp_path, monkeypatch, file, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError):
+        keys.add(Path(file), name, **LIMITS["ann"])
+    assert not list(tmp_path.iterdir())
 
 
 def test_two_keys_of_one_name_are_refused(tmp_path):

@@ -11,6 +11,7 @@ from trivium.agents.swarm.recipe import Swarm
 from trivium.agents.swarm.teacher import Habits, Teacher
 from trivium.corpus import Document
 from trivium.errors import InputError
+from trivium.eval import Gate, Result
 from trivium.harness import Harness
 from trivium.loops.run import read_json
 from trivium.nn import Network
@@ -86,6 +87,7 @@ def test_within_the_steps_nobody_fills_a_wide_table_alone_and_a_team_does():
     assert mean(alone, "simple/item_f1") == mean(team, "simple/item_f1") > 0.85
     assert mean(team, "wide/steps") == mean(alone, "wide/steps") == 4
     assert (mean(team, "wide/split"), mean(team, "simple/split")) == (1, 0)
+    Gate(("tables",), score=SWARM.live_score).check("tables", Result.of("team", TASKS, [[row] for row in team]))
 
 
 def test_the_teacher_is_wrong_on_purpose():

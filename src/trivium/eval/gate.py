@@ -95,14 +95,15 @@ class Gate:
         return dict.fromkeys(self.targets, 0.0) | dict(self.guarded)
 
     def check(self, name: str, result: Result) -> None:
-        """Raise InputError if what one policy has on suite `name` can be no part of a comparison: the score is missing, or
-        outside of [0, 1]. The scores that would do are named."""
-        known = {each: [value for value in values if math.isfinite(value)] for each, values in result.scores.items()}
-        fit = [each for each, values in known.items() if all(0 <= value <= 1 for value in values)]
+        """Raise InputError if what one policy has on suite `name` can be no part of a comparison: the score is missing, of some
+        task no number, or outside of [0, 1]. The scores that would do are named."""
+        fit = [each for each, values in result.scores.items() if values and all(0 <= value <= 1 for value in values)]
         if self.score not in fit:
-            values = known.get(self.score)
+            values = result.scores.get(self.score, [])
             why = f"is from {min(values):.3g} to {max(values):.3g}" if values else "is given to no attempt"
-            raise InputError(f"{self.score!r} on {name} {why}; a gate compares scores from 0 to 1: {', '.join(fit)}")
+            why = why if all(map(math.isfinite, values)) else "is no number for some tasks"
+            others = f"scores from 0 to 1: {', '.join(fit)}" if fit else "scores from 0 to 1, and there is none"
+            raise InputError(f"{self.score!r} on {name} {why}; a gate compares {others}")
 
     def decide(self, candidate: Mapping[str, Result], incumbent: Mapping[str, Result]) -> Decision:
         """The decision from what both have on the same tasks, so far or in all: it may be asked for after every task.

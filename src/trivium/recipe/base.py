@@ -153,7 +153,7 @@ class Recipe:
     """Which numbers its table and its curves show; default: those that its scorer gives."""
     least: ClassVar[Mapping[str, float]] = {}
     """The least values of fields of its own."""
-    goal: ClassVar[str] = "reward"
+    live_score: ClassVar[str] = "reward"
     """The score from 0 to 1 that `trivium live` asks a candidate to be better at."""
     sft_size: ClassVar[int] = 32
     """Episodes in each step of the warm-up."""

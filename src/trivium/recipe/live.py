@@ -67,8 +67,8 @@ class Options:
     substeps: int = 4
     """updates of the weights in a turn"""
     score: str = ""
-    """the score from 0 to 1 that the candidate has to be better at on held-out tasks; default: the agent's own goal, such as
-    the share of tasks that it solves"""
+    """the score from 0 to 1 that the candidate has to be better at on held-out tasks; default: the one that the
+    agent names, such as the share of tasks that it solves"""
     guard: float = 0.0
     """0: better is asked for; above: only to be less than so much worse, for what people want and no held-out task measures"""
     tasks: int = 256
@@ -130,13 +130,13 @@ def loop_of(run: str, options: Options, progress: Callable[[int, int], None] = l
     rules = Rules(options.hours, options.versions, options.holdout, options.settle, options.most)
     canary = Canary(options.margin, options.error)
     folder, recipe = opened(run)
-    gate = Gate(targets, guarded, options.error, options.score or recipe.goal)
+    gate = Gate(targets, guarded, options.error, options.score or recipe.live_score)
     parts = Parts(recipe, folder.model())
     recipe.prepare(progress)
     suites = {SUITE: suite_of(recipe, parts, options.tasks)}
+    asyncio.run(_rehearse(parts, gate, suites, folder.model()))
     for suite in suites.values():
         suite.pin(folder.folder / "live" / "suites")
-    asyncio.run(_rehearse(parts, gate, suites, folder.model()))
     return Live(
         folder.folder,
         Store(options.store or folder.folder / "served.db"),

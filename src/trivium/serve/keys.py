@@ -75,11 +75,12 @@ class Keyring:
 
 def add(path: Path, name: str, *, consent: bool, per_minute: int, concurrent: int) -> str:
     """A new key in the file at `path`, which is made where there is none. Returns the key, which is written nowhere."""
-    if not path.parent.is_dir():
-        raise InputError(f"there is no folder {path.parent} for the keys: make it first")
+    if path.is_dir() or not path.parent.is_dir():
+        raise InputError(f"{path} is a folder, or in none: name a file for the keys, such as keys.json")
     token = f"tv-{secrets.token_urlsafe(32)}"
+    new = Key(name, _digest(token), consent, per_minute, concurrent)
     with files.locked(path.with_name(f".{path.name}.lock")):
-        keys = [*(_read(path) if path.exists() else []), Key(name, _digest(token), consent, per_minute, concurrent)]
+        keys = [*(_read(path) if path.exists() else []), new]
         Keyring(keys)
         files.swap(path, msgspec.json.format(msgspec.json.encode(keys), indent=1) + b"\n")
         path.chmod(0o600)

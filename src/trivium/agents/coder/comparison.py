@@ -61,8 +61,8 @@ class CoderComparison(Comparison):
             names, measures = list(measured), list(next(iter(measured.values())))
             rows = [(each, *(mean(measured[name][each]) for name in names)) for each in measures]
             note = (
-                f"caused: tasks that fail and are solved in a window of {WHOLE_TOKENS:,} tokens, where nothing is summarized or "
-                "cut; spared: the other way round; tokens: sampled for a summary, with its scratch."
+                f"caused: tasks that fail and are solved in a window of {WHOLE_TOKENS:,} tokens, where nothing is summarized "
+                "or cut; spared: the other way round; tokens: sampled for a summary, with its scratch."
             )
             yield Table(title(numbers, "going on from a full window"), note, ("measure", *names), rows)
 

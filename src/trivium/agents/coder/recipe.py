@@ -79,7 +79,7 @@ class Coder(Recipe):
 
     labels: ClassVar[Labels] = LABELS
     panels: ClassVar[Panels] = PANELS
-    goal: ClassVar[str] = "solved"
+    live_score: ClassVar[str] = "solved"
     least: ClassVar[Mapping[str, float]] = {"window": 512, "feedback": 0, "effort": 0, "warmup": 1}
 
     def check(self) -> None:

@@ -105,7 +105,7 @@ class Search(Recipe):
     suite: ClassVar[type[Suite]] = SearchSuite
     labels: ClassVar[Labels] = LABELS
     panels: ClassVar[Panels] = PANELS
-    goal: ClassVar[str] = "f1"
+    live_score: ClassVar[str] = "f1"
     least: ClassVar[Mapping[str, float]] = {"window": 0, "results": 1, "warmup": 1, "cap": 1}
 
     def __post_init__(self) -> None:

@@ -87,7 +87,7 @@ class Swarm(Recipe):
     or the anneal of both"""
 
     least: ClassVar[Mapping[str, float]] = {"warmup": 1, "critical": 2, "price": 0, "parallel": 0, "finish": 0, "anneal": 0}
-    goal: ClassVar[str] = "item_f1"
+    live_score: ClassVar[str] = "item_f1"
     sft_size: ClassVar[int] = 16
     labels: ClassVar[Labels] = Labels(
         answer=lambda task: "; ".join(f"{k} | {' | '.join(c)}" for k, c in task.truth["rows"].items())
