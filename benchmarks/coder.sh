@@ -23,9 +23,8 @@ trivium eval --compare $(runs learns) --json "$out/coder_learns.json" --out "$ou
 python -m benchmarks.feedback "$out"
 warm_up short --grades 0 --window 1216 --groups 2 # single edits first: the ways differ in what comes on top
 for way in own prompted cut; do
-  long="--grades 6 --summary $way"
-  warm_up warm-$way $long --window 768 --warmup 480 --model "$out/short/model-sft" --sft-steps 60 --groups 2
-  warm_up more-$way $long --window 768 --warmup 960 --model "$out/warm-$way/model-sft" --sft-steps 40 --groups 2
-  from more-$way $way $long --window 896 --warmup 960 --steps 8 --groups 8 --eval-tasks 64
+  long="--grades 6 --window 896 --warmup 960 --summary $way"
+  warm_up warm-$way $long --model "$out/short/model-sft" --sft-steps 100 --groups 2
+  from warm-$way $way $long --steps 8 --groups 8 --eval-tasks 64
 done
 trivium eval --compare $(runs own) $(runs prompted) $(runs cut) --json "$out/coder_summaries.json" --out "$out/coder_summaries.md"

@@ -25,7 +25,7 @@ BRIEF_SECTIONS = f"Summarize in sections, a line each: {', '.join(TITLES)}. You 
 REPLIES = {"own": 192, "prompted": 320, "cut": 192}
 """Tokens of a reply in a small window: twelve sections take more."""
 
-AT = 0.6
+AT = 0.55
 """The share of the window past which a summary is asked for."""
 
 Way = Literal["own", "prompted", "cut"]
