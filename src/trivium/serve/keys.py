@@ -75,15 +75,18 @@ class Keyring:
 
 def add(path: Path, name: str, *, consent: bool, per_minute: int, concurrent: int) -> str:
     """A new key in the file at `path`, which is made where there is none. Returns the key, which is written nowhere."""
-    if path.is_dir() or not path.parent.is_dir():
-        raise InputError(f"{path} is a folder, or in none: name a file for the keys, such as keys.json")
+    if path.is_dir():
+        raise InputError(f"{path} is a folder: name a file for the keys, such as keys.json")
     token = f"tv-{secrets.token_urlsafe(32)}"
     new = Key(name, _digest(token), consent, per_minute, concurrent)
-    with files.locked(path.with_name(f".{path.name}.lock")):
-        keys = [*(_read(path) if path.exists() else []), new]
-        Keyring(keys)
-        files.swap(path, msgspec.json.format(msgspec.json.encode(keys), indent=1) + b"\n")
-        path.chmod(0o600)
+    try:
+        with files.locked(path.with_name(f".{path.name}.lock")):
+            keys = [*(_read(path) if path.exists() else []), new]
+            Keyring(keys)
+            files.swap(path, msgspec.json.format(msgspec.json.encode(keys), indent=1) + b"\n")
+            path.chmod(0o600)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error  # nobody asked for the lock
     return token
 
 
