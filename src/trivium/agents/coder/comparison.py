@@ -29,7 +29,7 @@ LONG = {4, 6}
 """The grades whose tasks take several small windows, and have room in one of WHOLE_TOKENS."""
 
 WHOLE_TOKENS = 3040
-"""Of a window in which nothing is summarized or cut: as many as the base in the package was made for."""
+"""Of a window in which nothing is summarized or cut: enough for each of their tasks."""
 
 
 @dataclass(frozen=True)

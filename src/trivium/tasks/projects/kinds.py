@@ -252,16 +252,15 @@ def gather(low: int, high: int) -> Kind:
         prompt = f"Follow the imports from {modules[0].path}. {every.name} at their end {returns}"
         result = f"assert {home.name}.{every.name}()"
         checks = {f"limit_{each.name}": [f'{result}["{each.name}"] == {limit}'] for each, limit in limits.items()}
-        return Draft("gather", prompt, (home, *sources), (after, *sources), (edit,), tuple(facts), {}, checks, facts)
+        return Draft("gather", prompt, (home, *sources), (after, *sources), (edit,), tuple(facts), checks=checks, facts=facts)
 
     return draw
 
 
 def _limited(home: Module, limit: str, top: str) -> Module:
     """`home` with a limit at its top, where it is seen also of a file that is shown in part."""
-    return replace(
-        home, functions=(Function(f"limit_{home.name}", (), (Line(("return", limit)),)), *home.functions), top=(top,)
-    )
+    first = Function(f"limit_{home.name}", (), (Line(("return", limit)),))
+    return replace(home, functions=(first, *home.functions), top=(top,))
 
 
 GRADES: dict[int, tuple[Kind, ...]] = {
