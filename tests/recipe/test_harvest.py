@@ -84,7 +84,7 @@ def test_a_run_is_warmed_up_on_them_and_goes_on_with_the_same_alone(tmp_path, re
     options = dict(people=80, sft_steps=1, steps=1, groups=2, size=2, eval_tasks=2, workers=1, warmup_from=str(first.folder))
     recipe = Staff(out=str(tmp_path / "second"), **options)
     second = train(recipe)
-    assert json.loads((second.folder / "teacher.json").read_text()) == {"episodes": 4, "passed": 4}
+    assert json.loads((second.folder / "teacher.json").read_text()) == {"episodes": 4, "lessons": 4}
     assert len(json.loads((second.folder / "warmup-from.json").read_text())["episodes"]) == 4
     assert [event.kind for event in second.events()].count("sft") == 1
     store = Store(first.folder / "episodes.db")

@@ -7,7 +7,7 @@ runs/demo/
   metrics.jsonl      one event a line
   episodes.db        the store: every episode of training and evaluation, with its scores
   checkpoints/       the learner's last good states
-  teacher.json       how many episodes the teacher gave, and how many passed the filter
+  teacher.json       how many episodes the teacher gave, and how many lessons the warm-up takes from them
   teacher-tokens-N.json  what worker N's teacher behind an endpoint has used
   tensorboard/       with --track, the events once more
   results/           one JSON per evaluation, with per-task scores

@@ -43,7 +43,7 @@ class Lessons:
             raise InputError("the teacher ended no episode: give another run more --teacher-tokens")
         selected = self.parts.recipe.select(episodes, scores)
         if self.rank.first:
-            write_json(self.book, {"episodes": len(episodes), "passed": len(selected)})
+            write_json(self.book, {"episodes": len(episodes), "lessons": len(selected)})
             if self.parts.harvest:
                 write_json(self.book.with_name("warmup-from.json"), self.parts.harvest.provenance())
         return selected

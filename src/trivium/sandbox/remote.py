@@ -20,6 +20,16 @@ _SLACK = 60.0
 """Seconds that a service may take beside those that a command was given."""
 
 
+@dataclass(slots=True)
+class _Line:
+    """What ends with one event loop: its connections, whose turn it is to open a lease, and the task that renews one."""
+
+    loop: asyncio.AbstractEventLoop
+    client: httpx.AsyncClient
+    opening: asyncio.Lock
+    beat: asyncio.Task[None] | None = None
+
+
 class Remote:
     """A provider whose sandboxes live with the service at `url`. An image is the name of one of the service's."""
 
@@ -28,7 +38,7 @@ class Remote:
         self.url = url.rstrip("/")
         self._headers = {"authorization": f"Bearer {token}", "content-type": MEDIA}
         self._lease, self._pause = "", 0.0
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._line: _Line | None = None
 
     async def create(self, source: str, limits: Limits = Limits(), n: int = 1) -> list[Sandbox]:
         lease = await self._open()
@@ -37,28 +47,29 @@ class Remote:
 
     async def _open(self) -> str:
         """The lease, opened when it is first needed, and kept alive from then on."""
-        self._here()
-        async with self._opening:
+        line = self._here()
+        async with line.opening:
             if not self._lease:
                 self._lease, seconds = await self.ask("POST", "/leases", tuple[str, float])
                 self._pause = seconds / 3
-                self._beat = asyncio.create_task(self._renew())
+                line.beat = asyncio.create_task(self._renew(line.client))
             return self._lease
 
-    def _here(self) -> httpx.AsyncClient:
-        """The client of the event loop that runs: connections, and the task that renews the lease, end with a loop."""
-        if self._loop is not (loop := asyncio.get_running_loop()):
-            self._loop, self._opening = loop, asyncio.Lock()
-            self._client = httpx.AsyncClient(base_url=self.url, headers=self._headers, timeout=_SLACK)
-            self._beat: asyncio.Task[None] | None = loop.create_task(self._renew()) if self._lease else None
-        return self._client
+    def _here(self) -> _Line:
+        """The line of the event loop that runs. A lease outlives a loop, so a new one goes on renewing it."""
+        loop = asyncio.get_running_loop()
+        if self._line is None or self._line.loop is not loop:
+            client = httpx.AsyncClient(base_url=self.url, headers=self._headers, timeout=_SLACK)
+            beat = loop.create_task(self._renew(client)) if self._lease else None
+            self._line = _Line(loop, client, asyncio.Lock(), beat)
+        return self._line
 
-    async def _renew(self) -> None:
+    async def _renew(self, client: httpx.AsyncClient) -> None:
         """Say that we live. A service that is gone for a moment is asked again; a lease that ended stays so."""
         while True:
             await asyncio.sleep(self._pause)
             try:
-                await self._client.put(f"/leases/{self._lease}")
+                await client.put(f"/leases/{self._lease}")
             except httpx.TransportError:
                 continue
 
@@ -74,21 +85,21 @@ class Remote:
         return _read(answer, Capabilities)
 
     async def close(self) -> None:
-        client = self._here()
-        if self._beat:
-            self._beat.cancel()
+        line = self._here()
+        if line.beat:
+            line.beat.cancel()
         try:
             if self._lease:
                 await self.ask("DELETE", f"/leases/{self._lease}")
         except PlaceError:
             pass  # a service that is gone holds nothing of ours
-        await client.aclose()
+        await line.client.aclose()
 
     async def ask(self, method: str, path: str, kind: type[T] | None = None, body: object = None, seconds: float = 0.0) -> Any:
         """What the service answers, as `kind`. Raises the error that it names, and PlaceError where it does not answer."""
         content = b"" if body is None else msgspec.msgpack.encode(body)
         try:
-            answer = await self._here().request(method, path, content=content, timeout=seconds + _SLACK)
+            answer = await self._here().client.request(method, path, content=content, timeout=seconds + _SLACK)
         except httpx.HTTPError as error:
             raise self._silent(error) from error
         return _read(answer, kind)
