@@ -134,7 +134,9 @@ def test_a_candidate_goes_with_the_incumbent_that_it_was_made_from(house):
     promoted(house, 2)
     house.canary(release(house, 3), 0.5, "passed")
     now = house.withdraw(2, "worse")
-    assert (now.incumbent.version, now.candidate, now.withdrawn) == (1, None, (2,))
+    assert (now.incumbent.version, now.candidate, now.withdrawn) == (1, None, (2, 3))
+    with pytest.raises(Withdrawn):
+        house.promote(release(house, 3), "people are content")
 
 
 # --- what is gone or torn

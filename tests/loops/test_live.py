@@ -271,6 +271,17 @@ def test_a_candidate_that_is_held_is_learned_on_from_and_one_that_is_rejected_is
     assert [change.version for change in Deployments(run).read().changes] == [0, 3]
 
 
+def test_a_turn_that_learns_nothing_leaves_a_held_candidate_to_be_learned_on_from(run):
+    async def examine(*_):
+        return Decision("hold", "so it is")
+
+    traffic(Store(run / "served.db"), 30)
+    held = turn(run, examine=examine)
+    Cycles(run).keep(replace(held, number=2, base=1, version=2, after=held.until, outcome="nothing"))
+    traffic(Store(run / "served.db"), 30, 100)
+    assert (held.outcome, held.version, turn(run, examine=examine).base) == ("held", 1, 1)
+
+
 def test_a_candidate_from_elsewhere_that_is_held_is_not_learned_on_from(run):
     async def examine(*_):
         return Decision("hold", "so it is")

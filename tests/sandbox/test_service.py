@@ -111,6 +111,27 @@ def test_snapshots_that_nobody_holds_are_forgotten(images):
     asyncio.run(body())
 
 
+@pytest.mark.filterwarnings("ignore:a snapshot may still be there")
+def test_a_provider_that_forgets_nothing_does_not_end_the_sweeping(images):
+    class Stubborn(Fake):
+        async def forget(self, snapshot):
+            raise PlaceError("it is in use")
+
+    async def body():
+        leases = Leases(fake := Stubborn(), images, seconds=0.04, keep=0)
+        watch = asyncio.create_task(leases.watch())
+        lease = leases.open()
+        (box,) = await leases.create(lease, "project", Limits(), 1)
+        await leases.snapshot(lease, box)
+        await asyncio.sleep(0.2)
+        await leases.create(leases.open(), "project", Limits(), 2)
+        await asyncio.sleep(0.2)
+        assert fake.alive == 0 and not watch.done()
+        watch.cancel()
+
+    asyncio.run(body())
+
+
 def test_a_sandbox_made_for_a_lease_that_ended_meanwhile_is_closed(images):
     class Slow(Fake):
         async def create(self, source, limits=Limits(), n=1):
@@ -137,6 +158,25 @@ def test_odd_requests_cost_one_line(images):
             assert answer.status_code == 400 and "no request that the sandbox service knows" in answer.text
         unknown = httpx.put(f"{url}/leases/unknown", headers=headers)
         assert unknown.status_code == 410 and "\n" not in unknown.text
+
+
+def test_a_service_that_began_anew_lends_again(images):
+    def lease(box) -> str:
+        return box.path.split("/sandboxes/")[0]
+
+    async def body(url):
+        remote = Remote(url, TOKEN)
+        (box,) = await remote.create("project")
+        httpx.delete(url + lease(box), headers={"authorization": f"Bearer {TOKEN}"})  # as one that is started again has none
+        with pytest.raises(PlaceError, match="the lease ended"):
+            await box.exec("true")
+        boxes = [box for made in await asyncio.gather(*(remote.create("project") for _ in range(3))) for box in made]
+        assert [await box.read("readme.txt") for box in boxes] == [b"hello\n"] * 3
+        assert len({lease(box) for box in boxes}) == 1
+        await remote.close()
+
+    with served(unsafe(), images) as url:
+        asyncio.run(body(url))
 
 
 def test_a_service_that_is_gone_is_one_error_and_closing_is_none(images):

@@ -164,9 +164,12 @@ class Deployments:
                 return now
             previous = tuple(each for each in now.previous if each.version != version)
             new = replace(now, previous=previous, withdrawn=(*now.withdrawn, version))
+            candidate = now.candidate and now.candidate.version
             if now.incumbent.version == version:
                 new = self._back(new)
-            elif now.candidate and now.candidate.version == version:
+                if candidate is not None:
+                    new = replace(new, withdrawn=(*new.withdrawn, candidate))
+            elif candidate == version:
                 new = replace(new, candidate=None, share=0.0)
             return _told(new, "withdraw", version, reason)
 

@@ -137,7 +137,8 @@ class Live:
         every = list(self.cycles.all())
         known = max((cycle.version for cycle in every), default=0)
         after, number = (last.until, last.number + 1) if last else (0, 1)
-        own = next((cycle for cycle in reversed(every) if not cycle.origin), None)  # none that was made elsewhere
+        made = (cycle for cycle in reversed(every) if not cycle.origin and cycle.outcome != "nothing")
+        own = next(made, None)  # the last that learned something here
         base = own.version if own and own.outcome == "held" and own.incumbent == incumbent else incumbent
         baseline = dict(last.baseline) if last else {}
         return Cycle(number, after, after, base, max(known, incumbent) + 1, incumbent, baseline=baseline)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from trivium.errors import InputError, PlaceError
+from trivium.errors import InputError, PlaceError, TriviumError
 from trivium.sandbox.base import Limits, Provider, Sandbox
 
 
@@ -109,7 +109,10 @@ class Leases:
         held = set().union(*(lease.snapshots for lease in self._leases.values()))
         for snapshot in [name for name, until in self._kept.items() if until < now and name not in held]:
             del self._kept[snapshot]
-            await self.provider.forget(snapshot)
+            try:
+                await self.provider.forget(snapshot)
+            except TriviumError as error:  # else nobody would sweep any more
+                warnings.warn(f"a snapshot may still be there: {error}", stacklevel=2)
 
     async def watch(self) -> None:
         """Sweep until cancelled, some times in each lease's length."""

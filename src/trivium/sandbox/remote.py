@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -42,6 +43,14 @@ class Remote:
 
     async def create(self, source: str, limits: Limits = Limits(), n: int = 1) -> list[Sandbox]:
         lease = await self._open()
+        try:
+            return await self._create(lease, source, limits, n)
+        except PlaceError:  # of a lease that ended another one is to be had
+            if await self._held(self._here().client, lease):
+                raise
+            return await self._create(await self._open(), source, limits, n)
+
+    async def _create(self, lease: str, source: str, limits: Limits, n: int) -> list[Sandbox]:
         ids = await self.ask("POST", f"/leases/{lease}/sandboxes", list[str], Create(source, limits, n))
         return [RemoteSandbox(self, f"/leases/{lease}/sandboxes/{id}") for id in ids]
 
@@ -52,7 +61,7 @@ class Remote:
             if not self._lease:
                 self._lease, seconds = await self.ask("POST", "/leases", tuple[str, float])
                 self._pause = seconds / 3
-                line.beat = asyncio.create_task(self._renew(line.client))
+                line.beat = asyncio.create_task(self._renew(line.client, self._lease))
             return self._lease
 
     def _here(self) -> _Line:
@@ -60,18 +69,22 @@ class Remote:
         loop = asyncio.get_running_loop()
         if self._line is None or self._line.loop is not loop:
             client = httpx.AsyncClient(base_url=self.url, headers=self._headers, timeout=_SLACK)
-            beat = loop.create_task(self._renew(client)) if self._lease else None
+            beat = loop.create_task(self._renew(client, self._lease)) if self._lease else None
             self._line = _Line(loop, client, asyncio.Lock(), beat)
         return self._line
 
-    async def _renew(self, client: httpx.AsyncClient) -> None:
-        """Say that we live. A service that is gone for a moment is asked again; a lease that ended stays so."""
-        while True:
+    async def _renew(self, client: httpx.AsyncClient, lease: str) -> None:
+        """Say that we live, until the lease ends. A service that is gone for a moment is asked again."""
+        while await self._held(client, lease):
             await asyncio.sleep(self._pause)
-            try:
-                await client.put(f"/leases/{self._lease}")
-            except httpx.TransportError:
-                continue
+
+    async def _held(self, client: httpx.AsyncClient, lease: str) -> bool:
+        """Prolong a lease; whether it goes on. One that ended (the service began anew, or we were silent for too long) is
+        given up, so that the next sandbox opens another."""
+        with suppress(httpx.TransportError):
+            if (await client.put(f"/leases/{lease}")).status_code == httpx.codes.GONE and self._lease == lease:
+                self._lease = ""
+        return self._lease == lease
 
     async def forget(self, snapshot: str) -> None:
         await self.ask("DELETE", f"/leases/{await self._open()}/snapshots/{snapshot}")
