@@ -102,6 +102,27 @@ def test_a_file_that_changed_meanwhile_stops_all_of_it(folder):
     assert (folder / "cart.py").read_text() == "a\nb\nc\n"
 
 
+def test_a_file_comes_where_a_folder_was_and_the_other_way_round(folder):
+    copy = read_folder(folder)
+    new = {"shop": b"a file now\n", "cart.py/__init__.py": b"a package now\n"}
+    apply(copy, new)
+    assert read_folder(folder).held == new
+
+
+@pytest.mark.parametrize(("mine", "theirs"), [("shop/own.txt", "shop"), ("new", "new/file.py")])
+def test_what_is_in_the_way_stops_all_of_it(folder, mine, theirs):
+    copy = read_folder(folder)
+    (folder / mine).write_text("mine")
+    before = read_folder(folder).held
+    with pytest.raises(InputError, match="is in the way"):
+        apply(copy, {"cart.py": b"changed\n", theirs: b"new\n"})
+    assert read_folder(folder).held == before
+
+
+def test_a_diff_of_names_that_are_no_text_is_text():
+    assert "+++ b/odd\\xff.txt" in diff({}, {"odd\udcff.txt": b"x\n"}).encode().decode()
+
+
 def test_nothing_is_written_through_a_link(folder, tmp_path):
     copy = read_folder(folder)
     (tmp_path / "outside").mkdir()

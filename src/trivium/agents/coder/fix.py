@@ -5,12 +5,13 @@ from __future__ import annotations
 import difflib
 import io
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from trivium import files
-from trivium.agents.coder.desk import SKIPPED
+from trivium.agents.coder.desk import SKIPPED, shown
 from trivium.errors import InputError
 
 LARGEST = 1_000_000
@@ -69,13 +70,14 @@ def diff(before: Mapping[str, bytes], after: Mapping[str, bytes]) -> str:
 def _one(path: str, old: bytes | None, new: bytes | None) -> str:
     if old == new:
         return ""
-    names = ("/dev/null" if old is None else f"a/{path}", "/dev/null" if new is None else f"b/{path}")
+    name = shown(path)
+    names = ("/dev/null" if old is None else f"a/{name}", "/dev/null" if new is None else f"b/{name}")
     try:
         before, after = (_lines((each or b"").decode()) for each in (old, new))
     except UnicodeDecodeError:
         return f"Binary files {names[0]} and {names[1]} differ\n"
-    shown = difflib.unified_diff(before, after, *names)
-    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in shown)
+    lines = difflib.unified_diff(before, after, *names)
+    return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
 
 def _lines(text: str) -> list[str]:
@@ -85,24 +87,49 @@ def _lines(text: str) -> list[str]:
 
 def apply(copy: Copy, after: Mapping[str, bytes]) -> list[str]:
     """Write what changed into the folder, each file whole or not at all. InputError, and no change, where a file is not any
-    more as it was copied."""
+    more as it was copied, and where something else stands in its place."""
     changed = sorted(path for path in copy.held.keys() | after.keys() if copy.held.get(path) != after.get(path))
+    gone = {path for path in changed if path not in after}
     for path in changed:
         place = _inside(copy.folder, path)
         now = place.read_bytes() if place.is_file() else None
         if now != copy.held.get(path):
             raise InputError(f"{place} has changed since it was copied: nothing was applied; ask again")
+        if path in after:
+            _refuse_taken(copy.folder, place, gone)
+    for path in gone:  # first: a file may come where a folder was, and the other way round
+        _delete(copy.folder, copy.folder / path)
     for path in changed:
-        place = _inside(copy.folder, path)
-        if path not in after:
-            place.unlink()
-            continue
-        mode = place.stat().st_mode if place.exists() else None
-        place.parent.mkdir(parents=True, exist_ok=True)
-        files.swap(place, after[path])
-        if mode is not None:
-            place.chmod(mode)
+        if path in after:
+            _write(copy.folder / path, after[path])
     return changed
+
+
+def _refuse_taken(folder: Path, place: Path, gone: set[str]) -> None:
+    """InputError where a folder stands in a file's place, or a file in a folder's, and does not go by the same change."""
+    inside = (each for each in place.rglob("*") if not each.is_dir()) if place.is_dir() else ()
+    for each in (*inside, *(parent for parent in place.parents if parent.is_file())):
+        if each.relative_to(folder).as_posix() not in gone:
+            raise InputError(f"{each} is in the way of {place}: nothing was applied; move it, and ask again")
+
+
+def _delete(folder: Path, place: Path) -> None:
+    """A file, and the folders that only it was in, as git does."""
+    place.unlink()
+    for parent in place.parents:
+        if parent == folder or any(parent.iterdir()):
+            return
+        parent.rmdir()
+
+
+def _write(place: Path, data: bytes) -> None:
+    if place.is_dir():  # an empty one, or it would be refused
+        shutil.rmtree(place)
+    mode = place.stat().st_mode if place.exists() else None
+    place.parent.mkdir(parents=True, exist_ok=True)
+    files.swap(place, data)
+    if mode is not None:
+        place.chmod(mode)
 
 
 def _inside(folder: Path, path: str) -> Path:
