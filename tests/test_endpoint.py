@@ -47,6 +47,19 @@ def attempt(policy: Endpoint, times: int = 1):
     return asyncio.run(one_after_the_other())
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"max_cost": 0.01}, "caps nothing without a price"),
+        ({"retries": -1}, "retries are 0 or more"),
+        ({"timeout": 0.0}, "timeout above 0"),
+    ],
+)
+def test_a_setting_that_would_do_nothing_or_harm_is_refused(renderer, wrong, said):
+    with pytest.raises(InputError, match=said):
+        Endpoint("http://127.0.0.1:9/v1", "m", renderer, **wrong)
+
+
 def test_tool_calls_go_round_and_become_an_episode(serve, renderer):
     server = serve(
         calls(("search_corpus", '{"query": "thing"}'), ("search_corpus", '{"query": "more"}')),

@@ -10,9 +10,13 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import msgspec
 from blake3 import blake3
 
 from trivium.errors import InputError
+
+TORN = (msgspec.MsgspecError, UnicodeDecodeError)
+"""What msgspec raises for bytes that are no record of ours: where they are no text either, Python's own error."""
 
 
 def write(path: Path, data: bytes) -> None:

@@ -4,11 +4,13 @@ installed."""
 from __future__ import annotations
 
 import json
+import socket
 import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -220,6 +222,26 @@ def test_a_bad_answer_of_an_endpoint_is_named(server, answer):
         EndpointEmbedder(url, "m").embed(["a", "b"])
 
 
+def test_a_busy_endpoint_that_never_says_why_is_asked_again(monkeypatch):
+    waits: list[float] = []
+    monkeypatch.setattr(endpoint_module.time, "sleep", waits.append)
+
+    silent: list[socket.socket] = []
+
+    def half(listener):
+        for _ in range(4):
+            connection, _ = listener.accept()
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 503 Busy\r\nContent-Length: 50\r\n\r\n")
+            silent.append(connection)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=half, args=(listener,), daemon=True).start()
+        with pytest.raises(InputError, match="gave no embeddings .503"):
+            EndpointEmbedder(f"http://127.0.0.1:{listener.getsockname()[1]}", "m", timeout=0.2).embed_query("x")
+    assert waits == [1, 2, 4]
+
+
 def test_a_dead_endpoint_is_named(monkeypatch):
     monkeypatch.setattr(endpoint_module.time, "sleep", lambda seconds: None)
     with pytest.raises(InputError, match="127.0.0.1:9/v1/embeddings gave no embeddings"):
@@ -348,6 +370,31 @@ def test_embedding_leaves_torchs_threads_as_they_were(minilm):
     torch.set_num_threads(2)
     minilm.embed_query("river")
     assert torch.get_num_threads() == 2
+    torch.set_num_threads(1)
+
+
+def test_two_who_embed_at_once_leave_torchs_threads_as_they_were():
+    import torch
+
+    from trivium.corpus.local import _THREADS
+
+    def first():
+        with _THREADS.at(torch, 1):
+            inside.set()
+            joined.wait(10)
+        left.set()
+
+    torch.set_num_threads(2)
+    inside, joined, left = (threading.Event() for _ in range(3))
+    other = threading.Thread(target=first)
+    other.start()
+    inside.wait(10)
+    with _THREADS.at(torch, 1):
+        joined.set()
+        left.wait(10)
+    other.join()
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(torch.get_num_threads).result() == torch.get_num_threads() == 2
     torch.set_num_threads(1)
 
 

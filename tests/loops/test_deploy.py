@@ -165,9 +165,10 @@ def test_weights_that_changed_since_they_were_released_are_not_promoted(house):
 def test_no_record_and_a_torn_one(tmp_path):
     with pytest.raises(InputError, match="has no deployment"):
         Deployments(tmp_path).rollback("x")
-    (tmp_path / "deployment.json").write_text("{")
-    with pytest.raises(CorruptError, match="no deployment record"):
-        Deployments(tmp_path).read()
+    for torn in (b"{", b'{"share": "\xff", "incumbent": {"model": "\xff"}}'):
+        (tmp_path / "deployment.json").write_bytes(torn)
+        with pytest.raises(CorruptError, match="no deployment record"):
+            Deployments(tmp_path).read()
 
 
 def test_a_model_outside_of_the_run_may_be_served(house, tmp_path_factory):

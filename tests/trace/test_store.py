@@ -169,6 +169,15 @@ def test_of_many_episodes_the_new_ones_are_appended(tmp_path):
 # -- what stands in columns
 
 
+def test_accounts_are_told_apart_by_case_and_to_the_last_letter(tmp_path):
+    names = ("acme", "acme/eve", "ACME/bob", "acme2/ann", "ac_e/x", "acm%/x")
+    store = Store(tmp_path / "store.db")
+    store.write([episode(name, account=name) for name in names])
+    reader = Store(tmp_path / "store.db", readonly=True, account="acme")
+    assert {each.id for each in reader.select()} == {"acme", "acme/eve"}
+    assert {each.id for each in Store(tmp_path / "store.db", readonly=True, account="acm%").select()} == {"acm%/x"}
+
+
 def test_times_deployment_session_and_account_can_be_queried(tmp_path):
     path = tmp_path / "store.db"
     Store(path).write([episode("e/0", began=10.0, ended=12.5, deployment="d1", session="s", account="ann"), episode("e/1")])

@@ -263,6 +263,9 @@ def test_refused_at_start():
     for wrong in ({"max_grad_norm": 0.0}, {"max_grad_norm": -1.0}, {"momentum": 1.0}, {"momentum": -0.1}):
         with pytest.raises(InputError, match="math.inf clips nothing"):
             AdamW(**wrong)
+    for decay in (-0.5, math.nan, math.inf):
+        with pytest.raises(InputError, match="weight_decay from 0"):
+            AdamW(weight_decay=decay)
     for lr in (-1e-3, math.nan, math.inf):
         with pytest.raises(InputError, match="a learning rate is 0 or more"):
             Learner(network(), CISPO(), lr)

@@ -173,9 +173,10 @@ def test_wrong_weights_with_a_right_checksum_and_a_missing_object_are_refused(ur
     publisher.objects.delete([entries[1].name])
     with pytest.raises(CorruptError, match="gone"):
         follower.sync()
-    publisher.objects.put(MANIFEST, b"[{")
-    with pytest.raises(CorruptError, match="manifest"):
-        follower.sync()
+    for torn in (b"[{", b'[{"name": "\xff"}]'):
+        publisher.objects.put(MANIFEST, torn)
+        with pytest.raises(CorruptError, match="manifest"):
+            follower.sync()
     assert follower.current.version == 1
 
 
@@ -470,3 +471,9 @@ def test_weights_that_say_nothing_finite_are_not_published(url):
     assert follower.sync().version == 1
     publisher.send(second, 2, Probe([1, 2], [-1.0]))
     assert follower.sync().version == 2
+
+
+def test_options_of_a_bucket_are_refused_where_there_is_none(tmp_path):
+    for url in (str(tmp_path), f"file://{tmp_path}", "memory://weights"):
+        with pytest.raises(Unsupported, match="options .endpoint. are a bucket's"):
+            Subscriber(url, options={"endpoint": "http://127.0.0.1:9"})

@@ -67,7 +67,7 @@ class EndpointEmbedder:
                 with urlopen(Request(self.url, json.dumps(body).encode(), self._headers), timeout=self._timeout) as response:
                     return json.load(response)
             except HTTPError as error:
-                reason = f"{error.code} {error.read(200).decode(errors='replace')}"
+                reason = f"{error.code} {_said(error)}".strip()
                 if error.code not in TRANSIENT:
                     break
             except (OSError, HTTPException) as error:
@@ -76,3 +76,11 @@ class EndpointEmbedder:
                 reason = f"no JSON: {error}" if isinstance(error, json.JSONDecodeError) else str(error)
                 break
         raise InputError(f"{self.url} gave no embeddings ({reason}): check the URL, the model {self.model} and the key")
+
+
+def _said(error: HTTPError) -> str:
+    """The beginning of what a server says beside a status, empty where that never comes."""
+    try:
+        return error.read(200).decode(errors="replace")
+    except (OSError, HTTPException):
+        return ""

@@ -81,7 +81,7 @@ class LocalEmbedder:
         padding."""
         torch = _import_torch()
         tokenizer, model = self._load()
-        with torch.inference_mode(), _threads(torch, self.threads):
+        with torch.inference_mode(), _THREADS.at(torch, self.threads):
             inputs = tokenizer(texts, padding=True, truncation=True, max_length=self.longest, return_tensors="pt")
             inputs = inputs.to(self.device)
             return model(**inputs).last_hidden_state.float(), inputs["attention_mask"]
@@ -152,14 +152,27 @@ def _has_bf16_instructions() -> bool:
     return "avx512_bf16" in flags or "amx_bf16" in flags or "bf16" in flags.split()
 
 
-@contextmanager
-def _threads(torch: Any, count: int) -> Generator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+class _Threads:
+    """Torch's threads. Their number is one of the whole process, so of those who embed at once the first knows what it was."""
+
+    def __init__(self) -> None:
+        self._lock, self._users, self._before = threading.Lock(), 0, 0
+
+    @contextmanager
+    def at(self, torch: Any, count: int) -> Generator[None]:
+        with self._lock:
+            self._before = self._before if self._users else torch.get_num_threads()
+            self._users += 1
+            torch.set_num_threads(count)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                torch.set_num_threads(self._before)  # each in its own thread, where OpenMP keeps it too
+
+
+_THREADS = _Threads()
 
 
 def _json(path: Path) -> Any:

@@ -83,7 +83,7 @@ class PinnedSuite:
             files.swap(path, json.dumps(now, indent=1).encode() + b"\n")
         try:
             old = msgspec.json.decode(path.read_bytes(), type=dict[str, str])
-        except msgspec.MsgspecError as error:
+        except files.TORN as error:
             raise CorruptError(f"{path} is torn or no manifest: {error}") from error
         if changes := sorted(part for part in old.keys() | now.keys() if old.get(part) != now.get(part)):
             raise InputError(

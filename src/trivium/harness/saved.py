@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from trivium import files
 from trivium.errors import CorruptError
 from trivium.harness.base import Window
 from trivium.harness.context import Context
@@ -39,7 +40,7 @@ class Saved(msgspec.Struct, frozen=True):
         """CorruptError for bytes that are none of it."""
         try:
             return msgspec.msgpack.decode(data, type=cls)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except files.TORN as error:
             raise CorruptError(f"what was saved of an attempt is torn: {error}") from error
 
     def encoded(self) -> bytes:

@@ -75,7 +75,7 @@ class Cycles:
         for path in sorted((self.folder / "cycles").glob("*.json")):
             try:
                 yield msgspec.json.decode(path.read_bytes(), type=Cycle)
-            except msgspec.MsgspecError as error:
+            except files.TORN as error:
                 raise CorruptError(f"{path} is no record of a cycle: {error}") from error
 
     def last(self) -> Cycle | None:

@@ -80,7 +80,7 @@ class Deployments:
             if not self.folder.is_dir():
                 raise InputError(f"there is no folder {self.folder}: name that of a run") from None
             raise InputError(f"{self.folder} has no deployment: `trivium live` begins one") from None
-        except msgspec.MsgspecError as error:
+        except files.TORN as error:
             raise CorruptError(f"{self.path} is no deployment record: {error}") from error
 
     def release(self, version: int, model: str | Path) -> Release:

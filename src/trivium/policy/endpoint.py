@@ -65,6 +65,12 @@ class Endpoint:
     _under_way: list[Tokens] = field(default_factory=list, repr=False)
     _client: tuple[Any, Any] | None = field(default=None, repr=False)
 
+    def __post_init__(self) -> None:
+        if self.retries < 0 or not self.timeout > 0:
+            raise InputError(f"retries are 0 or more, and timeout above 0: not {self.retries}, {self.timeout}")
+        if self.max_cost < math.inf and self.price == Price():
+            raise InputError(f"max_cost {self.max_cost} caps nothing without a price: give price=Price(prompt, reply)")
+
     @property
     def cost(self) -> float:
         """What was spent, at its price."""

@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
 
+from trivium import files
 from trivium.errors import InputError, TriviumError
 from trivium.sandbox.leases import Leases
 from trivium.sandbox.wire import MEDIA, STATUS, Create, Exec, Read, Write, command_of
@@ -121,7 +122,7 @@ async def _body(request: Request, kind: type[T]) -> T:
             raise InputError(f"a request to the sandbox service has at most {BODY:,} bytes: write fewer files at once")
     try:
         return msgspec.msgpack.decode(b"".join(parts), type=kind)
-    except msgspec.MsgspecError as error:
+    except files.TORN as error:
         raise InputError(f"this is no request that the sandbox service knows: {error}") from None
 
 

@@ -93,7 +93,7 @@ def add(path: Path, name: str, *, consent: bool, per_minute: int, concurrent: in
 def _read(path: Path) -> list[Key]:
     try:
         return msgspec.json.decode(path.read_bytes(), type=list[Key])
-    except (OSError, msgspec.MsgspecError) as error:
+    except (OSError, *files.TORN) as error:
         raise InputError(f"{path} is no file of keys ({error}): make one with `trivium keys NAME --file {path}`") from error
 
 

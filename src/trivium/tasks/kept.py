@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from trivium import files
 from trivium.errors import InputError
 from trivium.files import swap
 from trivium.trace import Task
@@ -27,6 +28,6 @@ def read_tasks(path: str | Path) -> list[Task]:
     for number, line in enumerate(lines, 1):
         try:
             tasks.append(msgspec.json.decode(line, type=Task))
-        except msgspec.DecodeError as error:
+        except files.TORN as error:
             raise InputError(f"line {number} of {path} is no task ({error})") from error
     return tasks

@@ -278,8 +278,10 @@ class Store:
 
 
 def of_account(column: ColumnElement[str], account: str) -> ColumnElement[bool]:
-    """The rows of an account, and of its users (account/user)."""
-    return or_(column == account, column.startswith(f"{account}/", autoescape=True))
+    """The rows of an account, and of its users (account/user). LIKE would ignore case, and a range would need a column that is
+    ordered by code points."""
+    users = f"{account}/"
+    return or_(column == account, func.substr(column, 1, len(users)) == users)
 
 
 def _begins(prefix: str) -> list[ColumnElement[bool]]:

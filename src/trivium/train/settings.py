@@ -37,9 +37,11 @@ class AdamW:
     def __post_init__(self) -> None:
         if self.substeps < 1:
             raise InputError(f"substeps are at least 1, not {self.substeps}")
-        if not (self.max_grad_norm > 0 and 0 <= self.momentum < 1):
-            values = f"momentum {self.momentum}, max_grad_norm {self.max_grad_norm}"
-            raise InputError(f"{values}: momentum is below 1, max_grad_norm above 0 (math.inf clips nothing)")
+        if not (self.max_grad_norm > 0 and 0 <= self.momentum < 1 and 0 <= self.weight_decay < math.inf):
+            values = f"momentum {self.momentum}, max_grad_norm {self.max_grad_norm}, weight_decay {self.weight_decay}"
+            raise InputError(
+                f"{values}: momentum is from 0 and below 1, max_grad_norm above 0 (math.inf clips nothing), weight_decay from 0"
+            )
 
     def of(self, network: Network, lr: float) -> torch.optim.AdamW:
         """The optimizer of what `network` learns. Raises InputError for a rate below 0, or endless."""

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 import zstandard
 
+from trivium import files
 from trivium.errors import CorruptError, InputError
 
 State = dict[str, torch.Tensor]
@@ -65,7 +66,7 @@ def decode(data: bytes, old: State | None = None) -> State:
     try:
         body = msgspec.msgpack.decode(data, type=Body)
         return _state(body, old)
-    except (msgspec.DecodeError, zstandard.ZstdError, ValueError, IndexError, KeyError, AttributeError, TypeError) as error:
+    except (*files.TORN, zstandard.ZstdError, ValueError, IndexError, KeyError, AttributeError, TypeError) as error:
         raise CorruptError(f"this is no weights object, or not one on top of these weights: {error}") from error
 
 

@@ -20,7 +20,8 @@ from urllib.parse import unquote, urlparse
 import blake3
 import msgspec
 
-from trivium.errors import CorruptError, InputError, TriviumError
+from trivium import files
+from trivium.errors import CorruptError, InputError, TriviumError, Unsupported
 from trivium.weights.places import Bucket, Conflict, Content, Folder, Storage
 
 T = TypeVar("T")
@@ -116,7 +117,7 @@ class Objects:
         """The entries of a manifest, oldest first; none where nobody ever published. Raises CorruptError."""
         try:
             return msgspec.json.decode(manifest.data, type=list[Entry]) if manifest.data is not None else []
-        except msgspec.DecodeError as error:
+        except files.TORN as error:
             raise CorruptError(f"{MANIFEST} in {self.url} is torn or foreign: {error}") from error
 
     def entries(self) -> list[Entry]:
@@ -194,6 +195,10 @@ def checksum(data: bytes) -> str:
 
 def _open(url: str, seconds: float, options: dict[str, str]) -> Storage:
     scheme = urlparse(url).scheme
+    if options and scheme in ("", "file", "memory"):
+        raise Unsupported(
+            f"options ({', '.join(sorted(options))}) are a bucket's, and {url} is none: name one, as s3://NAME/PATH"
+        )
     if scheme in ("", "file"):
         return Folder(_folder(url) if scheme else Path(url))
     try:
