@@ -7,6 +7,7 @@ import json
 import random
 import sqlite3
 import threading
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -180,6 +181,20 @@ def test_who_reads_nothing_is_let_go_and_its_reply_is_kept(renderer, endless, tm
     (episode,) = sealed(service)
     assert endless.listeners == 0 and service.gate._inside.total() == 0
     assert episode.agent.answer.startswith("a")
+
+
+def test_a_reply_that_cannot_be_written_down_is_told_and_not_waited_for_for_ever(url, service, monkeypatch):
+    def broken(exchange) -> None:
+        raise OverflowError("a number of too many bits")
+
+    body = {"model": "endless", **HI}
+    monkeypatch.setattr(service.recorder, "put", broken)
+    whole = httpx.post(f"{url}/v1/chat/completions", json=body | {"max_tokens": 4}, timeout=10)
+    streamed = httpx.post(f"{url}/v1/chat/completions", json=body | {"max_tokens": 4, "stream": True}, timeout=10)
+    assert whole.status_code == 500 and "OverflowError" in told(whole) and "OverflowError" in streamed.text
+    monkeypatch.setattr(service, "desk", replace(service.desk, seconds=0.1))
+    assert httpx.post(f"{url}/v1/chat/completions", json=body | {"max_tokens": 100_000}, timeout=10).status_code == 504
+    monkeypatch.undo()
 
 
 def test_a_full_disk_is_told_and_nothing_is_acknowledged(url, service, monkeypatch):

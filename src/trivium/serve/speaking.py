@@ -100,17 +100,17 @@ class Speaking:
             self._break_off("cancelled")
             raise
         except TimeoutError:
-            self._break_off("timeout")
             self._parts.put_nowait(late(f"the reply took more than {self._desk.seconds:g} seconds"))
+            self._break_off("timeout")
         except ApiError as error:
             self._parts.put_nowait(error)
         except PolicyError as error:
-            self._break_off("failed")
             self._parts.put_nowait(away(f"the model cannot speak: {error}"))
-        except Exception as error:  # a bug: its request alone is lost
             self._break_off("failed")
+        except Exception as error:  # a bug: its request alone is lost
             self._parts.put_nowait(ApiError(500, "api_error", f"the server failed: {type(error).__name__}"))
             logger.exception("a reply failed")
+            self._break_off("failed")
 
     async def _listen(self) -> None:
         number = self.id if self._ask.seed is None else "seed"
@@ -142,10 +142,13 @@ class Speaking:
         return read(self._heard.reply(), self._hearing, self._policy.renderer, self.id, bool(self._ask.tools))
 
     def _break_off(self, how: str) -> None:
-        """Record what was said of a reply that came to no end; nobody waits for it."""
+        """Record what was said of a reply that came to no end; nobody waits for it. Where that fails too the log says so."""
         self._desk.metrics.cuts.labels(how).inc()
-        if self._heard.tokens:
-            self._desk.recorder.put(self._exchange(self._said().message, how))
+        try:
+            if self._heard.tokens:
+                self._desk.recorder.put(self._exchange(self._said().message, how))
+        except Exception:  # what broke the reply may be in what was said
+            logger.exception("a reply that was broken off is not kept")
 
     def _exchange(self, message: Message, finish: str) -> Exchange:
         opening, heard, account = self._opening, self._heard, self._caller.account
