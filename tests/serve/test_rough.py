@@ -20,6 +20,7 @@ from trivium.serve.app import application
 from trivium.serve.service import Service
 
 HI = {"messages": [{"role": "user", "content": "hi"}]}
+HELLO = [{"role": "assistant", "content": "Hello."}]
 PATHS = ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/episodes", "/v1/feedback"]
 
 
@@ -102,6 +103,50 @@ def test_a_conversation_that_is_none_is_one_clear_error(url, name):
     content = json.dumps({"model": "tiny", "messages": CONVERSATIONS[name]}).encode()
     answer = httpx.post(f"{url}/v1/chat/completions", content=content, headers={"Content-Type": "application/json"}, timeout=60)
     assert answer.status_code == 400 and told(answer)
+
+
+def post(url: str, path: str, body: dict) -> httpx.Response:
+    """A request whose JSON is as Python writes it, which other clients' may be too."""
+    return httpx.post(url + path, content=json.dumps(body).encode(), headers={"Content-Type": "application/json"}, timeout=10)
+
+
+SCHEMAS = {
+    "an integer of more than 64 bits": {"maximum": 2**64},
+    "half a character": {"enum": ["\ud800"]},
+    "NaN": {"maximum": float("nan")},
+}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_a_tool_that_no_store_can_hold_is_one_clear_error(url, name):
+    schema = SCHEMAS[name]
+    tool = {"type": "function", "function": {"name": "add", "parameters": schema}}
+    bodies = {
+        "/v1/chat/completions": HI | {"tools": [tool]},
+        "/v1/responses": {"input": "hi", "tools": [{"type": "function", "name": "add", "parameters": schema}]},
+        "/v1/messages": HI | {"max_tokens": 4, "tools": [{"name": "add", "input_schema": schema}]},
+    }
+    for path, body in bodies.items():
+        answer = post(url, path, {"model": "endless", **body})
+        assert answer.status_code == 400 and f"holds {name}" in told(answer) and told(answer).startswith("tools.0.")
+
+
+HALF = [{"type": "text", "text": "\ud800"}]
+HALVES = [
+    ("/v1/chat/completions", "messages.2.content", {"messages": [*HI["messages"], *HELLO, {"role": "user", "content": HALF}]}),
+    ("/v1/responses", "previous_response_id", {"input": "hi", "previous_response_id": "\ud800"}),
+    ("/v1/responses", "metadata", {"input": "hi", "metadata": {"\ud800": "x"}}),
+    ("/v1/feedback", "text", {"target": "x", "kind": "edit", "text": "\ud800"}),
+    ("/v1/episodes", "input", {"input": "\ud800"}),
+]
+
+
+@pytest.mark.parametrize(("path", "place", "body"), HALVES, ids=[place for _, place, _ in HALVES])
+def test_half_a_character_is_named_wherever_it_stands(url, path, place, body):
+    model = {} if path in PATHS[3:] else {"model": "script"}
+    assert post(url, "/v1/chat/completions", {"model": "script", **HI}).status_code == 200  # from which one of them goes on
+    answer = post(url, path, model | body)
+    assert answer.status_code == 400 and told(answer) == f"{place} holds half a character ('\\ud800')"
 
 
 def test_control_words_of_a_client_are_words(url, service):

@@ -1,11 +1,13 @@
 """What the bodies of all three dialects share: fields that nobody knows are refused (law 7), and some that change nothing here
-are taken, because clients send them unasked."""
+are taken, because clients send them unasked; and JSON that cannot be kept or told again is refused before anybody speaks."""
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from trivium.serve.errors import invalid
 
@@ -19,15 +21,48 @@ Stops = Annotated[list[Stop], Field(max_length=16)]
 
 
 class Body(BaseModel):
-    """Refuses fields that it does not name."""
+    """Refuses fields that it does not name, and values that no store can hold."""
 
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keepable(cls, data: Any) -> Any:
+        if why := _fault(data):
+            place = ".".join(_place(data)) or "the body"
+            raise invalid(f"{place.encode(errors='replace').decode():.200} {why}")
+        return data
 
 
 class Loose(BaseModel):
     """A part of a conversation: clients send back what they were told, and more."""
 
     model_config = ConfigDict(extra="ignore")
+
+
+def _fault(value: Any) -> str:
+    """Why JSON cannot be kept or told again; empty where it can. Python reads more as JSON than it is."""
+    try:
+        msgspec.msgpack.encode(value)
+        json.dumps(value, allow_nan=False)
+    except RecursionError:
+        return "is nested too deeply"
+    except OverflowError:
+        return "holds an integer of more than 64 bits"
+    except UnicodeEncodeError as error:
+        return f"holds half a character ({error.object[error.start]!r})"
+    except ValueError:
+        return "holds NaN or an infinity"
+    return ""
+
+
+def _place(value: Any, deep: int = 3) -> list[str]:
+    """Where in a body the fault is, as far as a client has to look: a field, one of its messages or tools, a part of that."""
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for name, part in parts if deep else ():
+        if _fault(part):
+            return [str(name), *_place(part, deep - 1)]
+    return []
 
 
 def refuse(model: BaseModel, **honoured: tuple[Any, ...]) -> None:
