@@ -34,8 +34,11 @@ class Record:
     now: Wanted
     loaded: list[str] = field(default_factory=list)
     gone: set[str] = field(default_factory=set)
+    broken: list[Exception] = field(default_factory=list)
 
     def wanted(self) -> Wanted:
+        if self.broken:
+            raise self.broken.pop()
         return self.now
 
     def load(self, deployment: str) -> Scripted:
@@ -135,6 +138,14 @@ def test_a_promoted_canary_is_loaded_once_and_what_is_gone_is_told(http, service
     record.gone = set()
     deploy(service, record, "9", "7", 0.0)
     assert ask(http)[0] == "9"
+
+
+def test_a_record_that_cannot_be_read_once_is_followed_on(http, service, record):
+    deploy(service, record, "8")
+    record.broken = [OSError(24, "Too many open files")]
+    until(lambda: 'trivium_swaps_total{outcome="refused"} 1.0' in http.get("/metrics").text)
+    deploy(service, record, "7")  # a rollback
+    assert ask(http)[0] == "7"
 
 
 def test_a_server_does_not_begin_without_its_incumbent(record):

@@ -14,6 +14,8 @@ from trivium.serve.routing import Lane, Record, Route
 
 EVERY = 1.0
 """Seconds between two looks."""
+_REFUSED = (TriviumError, RuntimeError, MemoryError, OSError)
+"""What a look may come to where weights or a record cannot be had: who serves serves on, and the next look may find them."""
 
 logger = logging.getLogger("trivium.serve")
 
@@ -28,7 +30,7 @@ async def follow(url: str, policy: Any, metrics: Metrics) -> None:
     while True:
         try:
             gap = await asyncio.to_thread(subscriber.deliver, policy)
-        except (TriviumError, RuntimeError, MemoryError) as error:
+        except _REFUSED as error:
             if str(error) != refused:
                 metrics.swaps.labels("refused").inc()
                 logger.warning("weights refused", extra={"line": {"error": str(error)}})
@@ -65,7 +67,7 @@ class Deployed:
                 return lane
         try:
             return Lane(deployment, self._record.load(deployment))
-        except (TriviumError, RuntimeError, MemoryError, OSError) as error:
+        except _REFUSED as error:
             faults.append(f"{deployment}: {error}")
             return None
 
@@ -78,7 +80,7 @@ async def keep_deployed(deployed: Deployed, put: Callable[[Route], None], metric
         before = deployed.route
         try:
             faults = await asyncio.to_thread(deployed.look)
-        except TriviumError as error:
+        except _REFUSED as error:
             faults = [str(error)]
         if deployed.route != before:
             put(deployed.route)

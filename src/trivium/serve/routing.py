@@ -75,7 +75,7 @@ class Wanted:
 
 
 class Record(Protocol):
-    """What says which weights serve. Both methods may take a while and raise a TriviumError."""
+    """What says which weights serve. Both methods may take a while, and raise a TriviumError or an OSError."""
 
     def wanted(self) -> Wanted:
         """What it says now."""
