@@ -13,6 +13,7 @@ pytest.importorskip("obstore")
 
 from tests.serve.house import options, sealed, serving, until
 from trivium.engine import Engine
+from trivium.errors import InputError
 from trivium.nn import Network, Packed
 from trivium.serve import following
 from trivium.serve.service import Service
@@ -84,3 +85,9 @@ def test_torn_weights_are_refused_and_the_last_good_ones_speak(tiny_model, tmp_p
         body = {"model": "tiny", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
         assert httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60).status_code == 200
         assert engine.version == 0
+
+
+def test_a_url_of_weights_that_cannot_be_opened_is_an_error_at_start(tiny_model, tmp_path):
+    engine = Engine(tiny_model, slots=2, context=512, name="tiny")
+    with pytest.raises(InputError, match="names no folder of this machine"):
+        Service({"tiny": engine}, options(tmp_path, follow="file://a/b"))

@@ -6,11 +6,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trivium.errors import TriviumError
 from trivium.serve.metrics import Metrics
 from trivium.serve.routing import Lane, Record, Route
+
+if TYPE_CHECKING:
+    from trivium.weights import Subscriber
 
 EVERY = 1.0
 """Seconds between two looks."""
@@ -20,12 +23,9 @@ _REFUSED = (TriviumError, RuntimeError, MemoryError, OSError)
 logger = logging.getLogger("trivium.serve")
 
 
-async def follow(url: str, policy: Any, metrics: Metrics) -> None:
+async def follow(subscriber: Subscriber, policy: Any, metrics: Metrics) -> None:
     """Look for new versions until cancelled. One that is torn or not what was published is refused, and the last good one
     speaks on (law 10)."""
-    from trivium.weights import Subscriber
-
-    subscriber = Subscriber(url)
     refused = ""
     while True:
         try:

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import Request
 from starlette.types import ASGIApp
@@ -32,6 +32,9 @@ from trivium.serve.routing import Lane, Route
 from trivium.serve.sessions import Sessions
 from trivium.serve.speaking import Desk
 from trivium.trace import Episode, Sampling, Store
+
+if TYPE_CHECKING:
+    from trivium.weights import Subscriber
 
 CHECKPOINT = 0.5
 """Seconds between checkpoints of the store."""
@@ -57,6 +60,7 @@ class Service:
             name: each.route if isinstance(each, Deployed) else Route(Lane("", each)) for name, each in models.items()
         }
         self.options, self.metrics = options, Metrics()
+        self._subscribed = self._subscribers()
         self.keyring, self.gate = Keyring.load(options.keys), Gate(options.concurrent)
         self.store = Store(options.store)
         self.exchanges = Exchanges(self.store)
@@ -111,11 +115,19 @@ class Service:
             await self.recorder.close()
             self.store.close()
 
+    def _subscribers(self) -> list[tuple[Any, Subscriber]]:
+        """Each engine that can take over new weights, with who looks for them. InputError for a URL that cannot be opened."""
+        if not self.options.follow:
+            return []
+        from trivium.weights import Subscriber
+
+        engines = [getattr(policy, "engine", policy) for policy in self.models.values()]
+        return [(engine, Subscriber(self.options.follow)) for engine in engines if hasattr(engine, "load")]
+
     def _following(self) -> list[Coroutine[Any, Any, None]]:
         """What takes over new weights, for each model that can."""
-        engines = [getattr(policy, "engine", policy) for policy in self.models.values() if self.options.follow]
         following: list[Coroutine[Any, Any, None]] = [
-            follow(self.options.follow, engine, self.metrics) for engine in engines if hasattr(engine, "load")
+            follow(subscriber, engine, self.metrics) for engine, subscriber in self._subscribed
         ]
         for name, deployed in self._deployed.items():
             following.append(keep_deployed(deployed, partial(self.routes.__setitem__, name), self.metrics))
