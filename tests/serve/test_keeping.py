@@ -85,6 +85,20 @@ def test_exchanges_go_when_nothing_can_extend_them_and_episodes_when_they_are_ol
         assert list(service.store.select()) == []
 
 
+def test_a_session_that_cannot_be_an_episode_keeps_nothing_else_from_its_end(renderer, tmp_path, caplog):
+    (tmp_path / "rules").write_text(f"{MAIL}\n")
+    changes = {"redact": str(tmp_path / "rules"), "retention": 1.0, "idle": 100.0}
+    with serving(service_of(renderer, tmp_path, **changes)) as url:
+        ask(url, "hello")
+    another = Service({"agent": Scripted(lambda view: say("Yes."), renderer, name="agent")}, options(tmp_path, **changes))
+    with serving(another) as url, httpx.Client(base_url=url, timeout=60) as http:
+        http.post("/v1/chat/completions", json={"model": "agent", "messages": [{"role": "user", "content": "hi"}]})
+        assert another.keeper.tidy(time.time() + 150) == 1 and "nobody here reads the tokens" in caplog.text
+        assert [each.agent.policy for each in another.store.select()] == ["agent"]
+        another.keeper.tidy(time.time() + 2 * 86400)
+        assert (exchanges(another), list(another.store.select())) == (0, [])
+
+
 def exchanges(service) -> int:
     with service.store.reading() as connection:
         return len(connection.execute(EXCHANGES.select()).all())

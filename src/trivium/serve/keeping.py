@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from trivium.trace import Episode, Feedback, decode
 from trivium.trace.people import SERVED
 from trivium.trace.schema import EPISODES, FEEDBACK, SCORES
 
+logger = logging.getLogger("trivium.serve")
+
 
 @dataclass(frozen=True, slots=True)
 class Keeper:
@@ -32,15 +35,23 @@ class Keeper:
     retention: float
 
     def tidy(self, now: float | None = None) -> int:
-        """Do what is due; how many sessions became episodes."""
+        """Do what is due; how many sessions became episodes. What is too old goes first, so nothing keeps it here."""
         now = now or time.time()
-        ids = [self.seal(*session) for session in self.exchanges.over(now - self.idle)]
+        if self.retention:
+            self._expire(now - self.retention * 86400)
+        sealed = sum(self._sealed(*session) for session in self.exchanges.over(now - self.idle))
         for account, session in self.exchanges.over(now - 2 * self.idle - self.seconds, sealed=True):
             with self.exchanges.store.writing() as connection:
                 connection.execute(EXCHANGES.delete().where(EXCHANGES.c.account == account, EXCHANGES.c.session == session))
-        if self.retention:
-            self._expire(now - self.retention * 86400)
-        return sum(id is not None for id in ids)
+        return sealed
+
+    def _sealed(self, account: str, session: str) -> bool:
+        """Whether a session became an episode. One that cannot stays as it is, and keeps no other from it."""
+        try:
+            return self.seal(account, session) is not None
+        except Exception:
+            logger.exception("a session cannot be an episode", extra={"line": {"session": session}})
+            return False
 
     def seal(self, account: str, session: str) -> str | None:
         """Make an episode of what a session has said since its last one, in one transaction: it is there once, or not yet.
