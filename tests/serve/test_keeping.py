@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import time
+from types import SimpleNamespace
 
 import httpx
 import pytest
 import re2
+from sqlalchemy import func, select, update
 
 from tests.serve.house import options, sealed, serving
-from trivium.errors import InputError
+from trivium.errors import CorruptError, InputError
 from trivium.policy import Scripted
 from trivium.policy.scripted import call, say
+from trivium.serve import sessions
+from trivium.serve.assemble import episode_of
 from trivium.serve.exchange import EXCHANGES
 from trivium.serve.redact import Rules, redacted
 from trivium.serve.service import Service
 from trivium.trace import Call, Episode, Piece, Segment, Task, Thread, rows
+from trivium.trace.schema import EPISODES
 
 MAIL = r"[^\s@]+@[\w.]+"
 
@@ -97,6 +102,90 @@ def test_a_session_that_cannot_be_an_episode_keeps_nothing_else_from_its_end(ren
         assert [each.agent.policy for each in another.store.select()] == ["agent"]
         another.keeper.tidy(time.time() + 2 * 86400)
         assert (exchanges(another), list(another.store.select())) == (0, [])
+
+
+def test_a_session_that_goes_on_is_kept_whole_until_its_last_exchange_is_old(renderer, tmp_path):
+    service = service_of(renderer, tmp_path, retention=1.0)
+    with serving(service) as url:
+        ask(url, "hello", "more")
+        make_older(service, EXCHANGES)
+        service.keeper.tidy()
+        (episode,) = sealed(service)
+        (segment,) = episode.agent.segments
+        assert [span.kind for span in segment.spans] == ["prompt", "sampled", "message", "sampled"]
+        service.keeper.tidy(time.time() + 2 * 86400)
+        assert (exchanges(service), list(service.store.select())) == (0, [])
+
+
+def test_exchanges_that_stay_without_their_episode_are_part_of_none(renderer, tmp_path):
+    service = service_of(renderer, tmp_path, retention=1.0)
+    with serving(service) as url, httpx.Client(base_url=url, timeout=60) as http:
+        ask(url, "hello")
+        (old,) = sealed(service)
+        go_on(url)
+        make_older(service, EXCHANGES)
+        make_older(service, EPISODES)
+        service.keeper.tidy()
+        assert (exchanges(service), list(service.store.select())) == (2, [])
+        vote = {"target": old.id.removeprefix("served/"), "value": 1}
+        assert http.post("/v1/feedback", json=vote).status_code == 404 and service.store.tail_feedback() == []
+        (new,) = sealed(service)
+        assert new.session == old.session and new.agent.segments[0].tokens[: len(tokens_of(old))] == tokens_of(old)
+
+
+def test_nothing_goes_on_from_what_may_be_gone_before_its_reply(renderer, tmp_path, monkeypatch):
+    service = service_of(renderer, tmp_path, retention=20 / 86400, seconds=10.0)
+    with serving(service) as url:
+        ask(url, "hello")
+        now = time.time() + 15
+        monkeypatch.setattr(sessions, "time", SimpleNamespace(time=lambda: now))
+        go_on(url)
+        monkeypatch.undo()
+        (first, second) = (each for place in service.exchanges.over(float("inf")) for each in service.exchanges.session(*place))
+        assert second.parent == "" and second.session != first.session
+
+
+def test_half_a_conversation_is_no_episode_and_nothing_goes_on_from_it(renderer, tmp_path, caplog):
+    service = service_of(renderer, tmp_path)
+    with serving(service) as url:
+        ask(url, "hello", "more")
+    with service.store.writing() as connection:  # as a deletion may that comes while a reply is under way
+        connection.execute(EXCHANGES.delete().where(EXCHANGES.c.seq == 1))
+    ((account, session),) = service.exchanges.over(float("inf"))
+    (half,) = service.exchanges.session(account, session)
+    with pytest.raises(CorruptError, match=f"exchange {half.id} goes on from {half.parent}"):
+        episode_of([half])
+    with serving(service_of(renderer, tmp_path)) as url, httpx.Client(base_url=url, timeout=60) as http:
+        body = {"model": "script", "input": "and?", "previous_response_id": f"resp_{half.id}"}
+        assert http.post("/v1/responses", json=body).status_code == 404
+        go_on(url, NOTED, {"role": "user", "content": "and?"})
+    (episode,) = sealed(service)
+    assert episode.session != session and "is torn" in caplog.text
+    (whole,) = service.exchanges.session(account, episode.session)
+    assert tokens_of(episode_of([whole], [half])) == tokens_of(episode)  # what begins anew beside it is whole
+    assert service.keeper.tidy(time.time() + 2 * service.options.idle + service.options.seconds + 1) == 0
+    assert exchanges(service) == 0
+
+
+NOTED = {"role": "assistant", "content": "Noted, as you say."}
+HELLO = [{"role": "user", "content": "hello"}, NOTED, {"role": "user", "content": "more"}]
+
+
+def go_on(url: str, *messages) -> None:
+    """Go on with the conversation that `ask` began."""
+    body = {"model": "script", "messages": [*HELLO, *messages]}
+    assert httpx.post(f"{url}/v1/chat/completions", json=body, timeout=60).status_code == 200
+
+
+def make_older(service, table) -> None:
+    """Let 25 hours pass for the first row of a table."""
+    with service.store.writing() as connection:
+        first = select(func.min(table.c.seq)).scalar_subquery()
+        connection.execute(update(table).where(table.c.seq == first).values(ended=table.c.ended - 25 * 3600))
+
+
+def tokens_of(episode: Episode) -> list[int]:
+    return episode.agent.segments[0].tokens
 
 
 def exchanges(service) -> int:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
+from trivium.errors import CorruptError
 from trivium.policy.message import Message
 from trivium.serve.exchange import Exchange
 from trivium.trace import Call, Episode, Piece, Point, Restart, Segment, Stop, Task, Thread
@@ -27,11 +29,14 @@ _STOPS = {
 
 def episode_of(exchanges: Sequence[Exchange], before: Sequence[Exchange] = ()) -> Episode:
     """The episode of a session's `exchanges`, in the order in which they were written. `before` are those of it that are part
-    of an earlier episode: what goes on from them begins with their tokens as its prompt. A thread is one model's."""
+    of an earlier episode: what goes on from them begins with their tokens as its prompt. A thread is one model's.
+
+    CorruptError that names an exchange whose parent is not among them: its reply was said to more than is there (law 2)."""
     first, last = exchanges[0], exchanges[-1]
     contexts: dict[str, list[int]] = {}
     for exchange in before:
-        contexts[exchange.id] = _context(exchange, contexts)
+        with suppress(CorruptError):  # who goes on from it is told
+            contexts[exchange.id] = _context(exchange, contexts)
     episode = Episode(
         SERVED + first.id, _task(first), began=first.began, ended=last.ended, session=first.session, account=first.account
     )
@@ -47,9 +52,16 @@ def episode_of(exchanges: Sequence[Exchange], before: Sequence[Exchange] = ()) -
     return episode
 
 
+def _prompt(exchange: Exchange, contexts: dict[str, list[int]]) -> list[int]:
+    """The tokens up to an exchange's reply."""
+    if exchange.parent and exchange.parent not in contexts:
+        raise CorruptError(f"exchange {exchange.id} goes on from {exchange.parent}, which its session has no more")
+    return [*contexts.get(exchange.parent, ()), *exchange.fresh]
+
+
 def _context(exchange: Exchange, contexts: dict[str, list[int]]) -> list[int]:
     """The tokens up to the end of an exchange's reply."""
-    return [*contexts.get(exchange.parent, ()), *exchange.fresh, *exchange.tokens]
+    return [*_prompt(exchange, contexts), *exchange.tokens]
 
 
 @dataclass(slots=True)
@@ -65,7 +77,7 @@ class _Life:
         if self.last and exchange.parent == self.last:
             self.thread.segments[-1].append(exchange.fresh, "message")
         else:
-            self._begin(exchange, [*contexts.get(exchange.parent, ()), *exchange.fresh])
+            self._begin(exchange, _prompt(exchange, contexts))
         segment, sampling = self.thread.segments[-1], exchange.sampling
         segment.speak(exchange.tokens, exchange.logprobs, exchange.versions, exchange.kept, sampling)
         self._answer_calls(exchange)

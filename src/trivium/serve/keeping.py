@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, and_, select, update
+from sqlalchemy import ColumnElement, Connection, and_, func, select, tuple_, update
 
+from trivium.errors import CorruptError
 from trivium.policy import Renderer
 from trivium.serve.assemble import episode_of
 from trivium.serve.exchange import EXCHANGES, REPLIES, Exchange, Exchanges, accounts_of, session_of
@@ -55,20 +56,31 @@ class Keeper:
 
     def seal(self, account: str, session: str) -> str | None:
         """Make an episode of what a session has said since its last one, in one transaction: it is there once, or not yet.
-        Returns its id; None where there is nothing new, or where a part of it was said without consent."""
+        Returns its id; None where there is nothing new, or where it may be part of none."""
         with self.exchanges.store.writing() as connection:
             new = session_of(connection, account, session, sealed=False)
             if not new:
                 return None
             before = session_of(connection, account, session, sealed=True)
-            id = SERVED + new[0].id if all(exchange.consent for exchange in new) else ""
-            if id:
-                episode = redacted(episode_of(new, before), self.rules, self.renderers)
+            episode = self._episode(new, before)
+            id = episode.id if episode else ""
+            if episode:
                 self.exchanges.store.append(connection, [episode])
             named = [exchange.id for exchange in new]
             connection.execute(update(EXCHANGES).where(EXCHANGES.c.id.in_(named)).values(episode=id))
             self._hand_over(connection, new, id)
         return new[0].id if id else None
+
+    def _episode(self, new: Sequence[Exchange], before: Sequence[Exchange]) -> Episode | None:
+        """What a session has said since its last episode; None where a part of it was said without consent, or is gone."""
+        if not all(exchange.consent for exchange in new):
+            return None
+        try:
+            episode = episode_of(new, before)
+        except CorruptError:  # its user's data were deleted, perhaps, while a reply was under way
+            logger.exception("a session is torn, and becomes no episode", extra={"line": {"session": new[0].session}})
+            return None
+        return redacted(episode, self.rules, self.renderers)
 
     def _hand_over(self, connection: Connection, exchanges: Sequence[Exchange], episode: str) -> None:
         """What was said of exchanges is said of their episode from here on; it goes where they may be part of none."""
@@ -106,8 +118,14 @@ class Keeper:
         return {"exchanges": exchanges, "episodes": episodes}
 
     def _expire(self, before: float) -> None:
+        """Delete sessions without an exchange since the time `before`, and episodes that ended earlier. A session goes whole:
+        what is said in it last was said to all before it (law 2)."""
+        table = EXCHANGES.c
+        over = (
+            select(table.account, table.session).group_by(table.account, table.session).having(func.max(table.ended) < before)
+        )
         with self.exchanges.store.writing() as connection:
-            self._delete_exchanges(connection, EXCHANGES.c.ended < before)
+            self._delete_exchanges(connection, tuple_(table.account, table.session).in_(over))
             self._delete(connection, EPISODES.c.ended < before)
 
     def _delete_exchanges(self, connection: Connection, which: ColumnElement[bool]) -> int:
@@ -116,7 +134,9 @@ class Keeper:
         return connection.execute(EXCHANGES.delete().where(which)).rowcount
 
     def _delete(self, connection: Connection, which: ColumnElement[bool]) -> int:
-        """Of episodes that people had here, and of no others that the store may hold."""
+        """Of episodes that people had here, and of no others that the store may hold. Exchanges that stay are part of none."""
         served = and_(which, EPISODES.c.id.startswith(SERVED, autoescape=True))
-        connection.execute(REPLIES.delete().where(REPLIES.c.episode.in_(select(EPISODES.c.id).where(served))))
+        gone = select(EPISODES.c.id).where(served)
+        connection.execute(REPLIES.delete().where(REPLIES.c.episode.in_(gone)))
+        connection.execute(update(EXCHANGES).where(EXCHANGES.c.episode.in_(gone)).values(episode=""))
         return self.exchanges.store.delete(connection, served)

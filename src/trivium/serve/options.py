@@ -40,7 +40,7 @@ class Options:
     idle: float = 900.0
     """seconds without a call after which a session is over, and becomes an episode"""
     retention: float = 0.0
-    """days after which whatever was kept is deleted; 0: never"""
+    """days after which whatever was kept is deleted, of a session after its last call; 0: never"""
     drain: float = 30.0
     """seconds that requests under way get when the server is asked to end"""
     mcp: bool = False

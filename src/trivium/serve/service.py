@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -68,7 +69,7 @@ class Service:
             self.exchanges, Rules.load(options.redact), self._renderer, options.idle, options.seconds, options.retention
         )
         self.recorder = Recorder(self.exchanges, self.metrics)
-        sessions = Sessions(self.exchanges, 2 * options.idle)
+        sessions = Sessions(self.exchanges, _age(options))
         self.desk = Desk(sessions, self.recorder, self.metrics, options.seconds, options.reply)
         self.agent = self._agent(harness, outcome or _answer_alone) if harness else None
         self.pages = Pages(page_of) if page_of else None
@@ -151,6 +152,12 @@ class Service:
                 logger.exception("tidying failed")
             if self.agent:
                 self.agent.drop(time.time() - self.options.idle)
+
+
+def _age(options: Options) -> float:
+    """Seconds for which an exchange is gone on from: a reply takes `options.seconds` of those for which it is kept."""
+    kept = options.retention * 86400 - options.seconds if options.retention else math.inf
+    return min(2 * options.idle, kept)
 
 
 async def _answer_alone(episode: Episode) -> str:

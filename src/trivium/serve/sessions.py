@@ -117,6 +117,8 @@ class Sessions:
         if ask.session and ask.session != exchange.session:
             raise invalid(f"the response {ask.previous!r} is of another session than {ask.session!r}")
         line = await stored(lambda: self._line(exchange))
+        if not line:
+            raise missing(f"what the response {ask.previous!r} goes on from was deleted")
         digest = chained(line[-1].after, ask.messages)
         opening = _extended(ask, _past(line), ask.messages, renderer, digest)
         if opening is not None:
@@ -135,15 +137,18 @@ class Sessions:
         # another server may have gone further with it than this one
         if not names or (exchange := await stored(lambda: self._exchanges.find(account, names, since))) is None:
             return recent
-        past = _past(await stored(lambda: self._line(exchange)))
-        return past, exchange.after if exchange.after in names else exchange.closing
+        if not (line := await stored(lambda: self._line(exchange))):
+            return recent
+        return _past(line), exchange.after if exchange.after in names else exchange.closing
 
     def _line(self, exchange: Exchange) -> list[Exchange]:
-        """An exchange and those that it extends, the first one first."""
+        """An exchange and those that it extends, the first one first; nothing where one of them was deleted."""
         known = {each.id: each for each in self._exchanges.session(exchange.account, exchange.session)}
         line = [exchange]
         while line[0].parent:
-            line.insert(0, known[line[0].parent])
+            if (parent := known.get(line[0].parent)) is None:
+                return []
+            line.insert(0, parent)
         return line
 
     async def _by_calls(self, account: str, messages: Sequence[Message]) -> str:
