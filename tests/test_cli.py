@@ -294,6 +294,9 @@ def refused(capsys, why: str, *words: str | Path, begun: bool = False) -> None:
         ("train search --corpus nowhere --sft-steps 0 --warmup 9", "--warmup would change nothing"),
         ("eval search nowhere --greedy --seed 3", "--seed would change nothing"),
         ("train search --sft-steps 0 --teacher http://x/v1#m", "--teacher would change nothing"),
+        ("train search --steps 0 --lr 0.01", "--lr would change nothing: --steps 0 has no RL"),
+        ("train coder --steps 0 --max-lag 2", "--max-lag would change nothing: --steps 0 has no RL"),
+        ("live nowhere --candidate . --cycles 3", "--cycles would change nothing: a --candidate was made elsewhere"),
         ("train search --cap nan", "--cap must be at least 1, not nan"),
         ("train search --cap inf", "--cap must be at least 1, not inf"),
         ("train search --warmup 1 --groups 1 --steps 1 --workers 1 --skew 0.75", "--skew 0.75 parts the questions in two"),
@@ -327,6 +330,10 @@ def test_a_mistake_is_one_line_and_leaves_nothing_behind(capsys, monkeypatch, tm
     asked = ["ask", "nowhere", "who?", "--corpus", "."] if words.startswith("ask") else words.split()
     refused(capsys, why, *asked)
     assert not list(tmp_path.iterdir()), "a refused start left something behind"
+
+
+def test_options_may_stand_before_the_run(trained):
+    assert cli._agent(["--tasks", "1", str(trained)]) == cli._agent([str(trained), "--tasks", "1"])
 
 
 def test_documents_that_cannot_be_read(capsys, trained, tmp_path, docs):

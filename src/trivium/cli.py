@@ -129,7 +129,7 @@ def _agent(words: list[str]) -> tuple[type[Recipe], bool]:
 
     known = shipped()
     named = bool(words) and (words[0] in known or words[0].partition(":")[0].endswith(".py"))
-    run = next((word for word in words[named:] if not word.startswith("-")), None)
+    run = _run_of(words[named:])
     if named:
         cls = find(words[0])
         if run and Path(run, "recipe.json").is_file() and (its := class_of(Run.open(run))) is not cls:
@@ -138,6 +138,12 @@ def _agent(words: list[str]) -> tuple[type[Recipe], bool]:
     if run is None or HELP & set(words):
         return known["search"], False
     return class_of(Run.open(run)), False
+
+
+def _run_of(words: list[str]) -> str | None:
+    """The first word that is a run's folder; else the first that is no option, which an error can name."""
+    plain = [word for word in words if not word.startswith("-")]
+    return next((word for word in plain if Path(word, "recipe.json").is_file()), plain[0] if plain else None)
 
 
 def _ask(words: list[str]) -> None:

@@ -7,9 +7,11 @@ import shutil
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from trivium.agents.coder.recipe import Coder
 from trivium.agents.search import comparison as comparing
 from trivium.agents.search import harness as harnesses
 from trivium.agents.search.baselines import Ranked
@@ -20,7 +22,7 @@ from trivium.assets import NANO
 from trivium.corpus import HashEmbedder
 from trivium.errors import InputError, PolicyError
 from trivium.recipe import memory
-from trivium.recipe.compare import compare, histories
+from trivium.recipe.compare import _sorted, compare, histories
 from trivium.recipe.comparison import Speaker
 from trivium.recipe.measured import Attempt, Measured, _attempt
 from trivium.recipe.report import as_json, markdown, tables
@@ -168,6 +170,15 @@ def test_questions_of_so_many_hops_alone(tmp_path):
     assert [task.id for task in deep] == [task.id for task in every if task.truth["hops"] == 4][:7] and len(deep) == 7
     with pytest.raises(InputError, match="no task to be measured on: .* of 9 hops"):
         assert Measured(folder, SearchSuite(tasks=2, hops=9)).tasks
+
+
+def test_runs_of_two_agents_are_no_comparison():
+    two = [
+        SimpleNamespace(recipe=recipe, run=SimpleNamespace(folder=name)) for name, recipe in (("a", Search()), ("b", Coder()))
+    ]
+    for runs in (two, two[::-1]):
+        with pytest.raises(InputError, match="are runs of different agents"):
+            _sorted(runs)
 
 
 def test_runs_that_share_their_warm_ups_with_others_are_pooled(tmp_path):

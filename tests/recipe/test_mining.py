@@ -86,7 +86,8 @@ def test_what_cannot_be_done_is_one_line_and_writes_nothing(told, repo, tmp_path
 
     out = tmp_path / "tasks.jsonl"
     refused("has no history that git can read", "git", tmp_path, "--out", out, *UNSAFE)
-    refused("there is no folder for", "git", repo, "--out", tmp_path / "none" / "tasks.jsonl", *UNSAFE)
+    refused("its folder does not exist", "git", repo, "--out", tmp_path / "none" / "tasks.jsonl", *UNSAFE)
+    refused("it is a folder", "git", repo, "--out", tmp_path, *UNSAFE)
     refused("names no model", "git", repo, "--out", out, "--policy", "http://x", *UNSAFE)
     refused("--packages would change nothing", "git", repo, "--out", out, "--packages", "attrs", *UNSAFE)
     refused("there is no folder", "features", tmp_path / "none", "--out", out, *UNSAFE)
@@ -94,6 +95,8 @@ def test_what_cannot_be_done_is_one_line_and_writes_nothing(told, repo, tmp_path
     (tmp_path / "bare" / "a.py").write_text("A = 1\n")
     refused("no task came of it", "features", tmp_path / "bare", "--out", out, *UNSAFE)
     assert not out.exists()
+    (tmp_path / "told.jsonl").write_text('{"id": "a", "prompt": "b", "truth": {"files": {}, "tests": 3}}\n')
+    refused("line 1 of", "check", tmp_path / "told.jsonl", *UNSAFE)
 
 
 def test_tasks_come_back_from_their_file_and_a_broken_line_is_named(tmp_path):

@@ -97,6 +97,9 @@ def test_what_cannot_be_done_is_one_line_and_writes_nothing(told, docs, question
     refused(
         "no question is left to learn from: nothing was written", "log", lone, "--documents", docs, "--out", tmp_path / "data"
     )
+    odd = tmp_path / "odd.csv"
+    odd.write_text('question,documents\nWho?,"[{[1]: 2}]"\n')
+    refused("nothing was written", "log", odd, "--documents", docs, "--out", tmp_path / "data")
     assert not (tmp_path / "data").exists()
 
 

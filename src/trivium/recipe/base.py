@@ -337,8 +337,14 @@ class Recipe:
             ("teacher", bool(self.teacher) and not self.sft_steps, "--sft-steps 0 has no warm-up"),
             ("teacher", bool(self.teacher and self.warmup_from), "the lessons are those of --warmup-from"),
             ("warmup-from", bool(self.warmup_from) and not self.sft_steps, "--sft-steps 0 has no warm-up"),
+            *((flag, changed and not self.steps, "--steps 0 has no RL") for flag, changed in self._of_rl()),
             ("warmup-above", self.warmup_above != cls.warmup_above and not self.warmup_from, "it is for --warmup-from"),
         ]
+
+    def _of_rl(self) -> list[tuple[str, bool]]:
+        """Options of RL alone, and whether they were given."""
+        names = ("max_lag", "lr", "algorithm", "branches")
+        return [(_flag(name), getattr(self, name) != getattr(type(self), name)) for name in names]
 
     # --- what a run's folder keeps of it
 

@@ -91,9 +91,11 @@ def _results(run: Measured, watch: Callable[[], Any]) -> dict[str, Result]:
 
 
 def _sorted(runs: Sequence[Measured]) -> dict[str, list[Measured]]:
-    """Runs by recipe, the first run's first. InputError for one seed twice, which is no second witness."""
+    """Runs by recipe, the first run's first. InputError for another agent's, and for one seed twice, no second witness."""
     groups: list[list[Measured]] = []
     for run in runs:
+        if type(run.recipe) is not type(runs[0].recipe):
+            raise InputError(f"{runs[0].run.folder} and {run.run.folder} are runs of different agents: compare those of one")
         like = next((group for group in groups if _alike(group[0].recipe, run.recipe)), None)
         if like is None:
             groups.append([run])
@@ -116,8 +118,6 @@ def _one_set(runs: Sequence[Measured]) -> None:
     """InputError where runs have no tasks in common, or their data are not those any more that a run was begun with."""
     first, *others = runs
     for run in others:
-        if type(run.recipe) is not type(first.recipe):
-            raise InputError(f"{first.run.folder} and {run.run.folder} are runs of different agents: compare those of one")
         if (theirs := run.source) != (ours := first.source):
             names = f"{first.run.folder} ({ours}) and {run.run.folder} ({theirs})"
             raise InputError(f"{names} have no questions in common: name a folder to measure both on with --corpus")

@@ -40,6 +40,10 @@ FIRST = 8
 """Held-out tasks that the run's model attempts before a turn waits, so that a score which no gate compares is told at once."""
 
 
+LEARNING = ("cycles", "least", "most", "hours", "versions", "holdout", "lr", "substeps")
+"""The options that are about learning."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """What a person decides about a live loop."""
@@ -102,8 +106,10 @@ def live(run: RunFolder, options: Annotated[Options, tyro.conf.arg(name="")], ca
         options: how it listens, learns and dares
         candidate: a model folder that was made elsewhere: it meets the same gate and canary, and nothing is learned
     """
-    if candidate and not Path(candidate).is_dir():
-        raise InputError(f"there is no folder {candidate}")
+    if candidate:
+        _refuse_learning(options)
+        if not Path(candidate).is_dir():
+            raise InputError(f"there is no folder {candidate}")
     with Display() as watch, alone(run):
         loop = loop_of(run, options, embedding(watch))
         turns = [partial(loop.try_out, Path(candidate), candidate)] if candidate else [loop.cycle] * options.cycles
@@ -111,6 +117,13 @@ def live(run: RunFolder, options: Annotated[Options, tyro.conf.arg(name="")], ca
             watch.note(f"a turn begins with {options.least} episodes to learn from, and waits {options.patience:g} s for them")
         for turn in turns:
             watch.note(told(asyncio.run(turn())))
+
+
+def _refuse_learning(options: Options) -> None:
+    """InputError for an option about learning, which a candidate that was made elsewhere makes vain."""
+    for name in LEARNING:
+        if getattr(options, name) != getattr(Options(), name):
+            raise InputError(f"--{name} would change nothing: a --candidate was made elsewhere, and nothing is learned")
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
 import tyro
@@ -15,6 +14,7 @@ from trivium.assets import CODE
 from trivium.errors import InputError
 from trivium.policy import Endpoint
 from trivium.policy.render import Renderer
+from trivium.recipe.verbs import check_files
 from trivium.sandbox import LocalUnsafe, Ns, Provider
 from trivium.tasks.commits import mine
 from trivium.tasks.commits.boxes import Boxes
@@ -105,6 +105,9 @@ def check(file: File, packages: tuple[str, ...] = (), sandbox: Where = "ns") -> 
         sandbox: where tests run; local-unsafe isolates nothing, what runs there runs as you
     """
     tasks = read_tasks(file)
+    for number, task in enumerate(tasks, 1):
+        if fault := _unprovable(task):
+            raise InputError(f"line {number} of {file}, task {task.id}, cannot be proved: its truth has no {fault}")
 
     async def prove(boxes: Boxes) -> list[tuple[bool, bool]]:
         return [await holds(boxes, task) for task in tasks]
@@ -115,6 +118,12 @@ def check(file: File, packages: tuple[str, ...] = (), sandbox: Where = "ns") -> 
     screen().print(Text(f"{len(tasks)} tasks: the true change passes {done} of them, doing nothing {nothing}"), soft_wrap=True)
     if wrong:
         raise InputError(f"{len(wrong)} of {len(tasks)} tasks do not hold, the first is {wrong[0]}")
+
+
+def _unprovable(task: Task) -> str:
+    """What a task's truth lacks of what tests need; empty where it has all."""
+    kinds = {"files": dict, "tests": dict, "change": dict, "expected": list}
+    return next((name for name, kind in kinds.items() if not isinstance(task.truth.get(name), kind)), "")
 
 
 def _inside(work: Callable[[Boxes], Awaitable[T]], packages: Sequence[str], sandbox: Where) -> T:
@@ -136,9 +145,7 @@ def _make(
     make: Callable[[Boxes], Awaitable[tuple[list[Task], list[str]]]], out: str, packages: Sequence[str], sandbox: Where
 ) -> None:
     """Run `make` in sandboxes, say what came of it, and write it. Nothing is written where there is no task."""
-    if not Path(out).absolute().parent.is_dir():
-        raise InputError(f"there is no folder for {out}: make it first")
-
+    check_files(out)
     tasks, sentences = _inside(make, packages, sandbox)
     for sentence in sentences:
         screen().print(Text(sentence), soft_wrap=True)

@@ -140,7 +140,7 @@ def compare_verb(cls: type[Recipe]) -> Callable[..., None]:
             raise InputError("there is nothing to compare: name the folder of a run, or of several")
         suite.check()
         check_counts(workers=(workers, 1))
-        _check_files(json, out, plot)
+        check_files(json, out, plot)
         curves = histories(compare, suite)  # first, for a torn one is known at once
         head = page.provenance(compare)  # before hours of measuring, should it not be known
         numbers = {**head, "suite": str(suite), **claim(compare, suite, workers, Live)}
@@ -163,7 +163,7 @@ def check_counts(**counts: tuple[int, int]) -> None:
             raise InputError(f"--{name} must be at least {least}, not {number}")
 
 
-def _check_files(*files: str) -> None:
+def check_files(*files: str) -> None:
     """InputError for what cannot be written, before hours are spent on what it shall hold."""
     for file in filter(None, files):
         if not Path(file).absolute().parent.is_dir():

@@ -170,7 +170,7 @@ def _parse_list(value: Any) -> Any:
     for parse in (json.loads, ast.literal_eval):
         try:
             items = parse(value.strip())
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             continue
         return items if isinstance(items, list) else value
     return value
