@@ -42,6 +42,17 @@ def test_what_is_written_is_read_and_listed(within):
     within(body)
 
 
+def test_a_full_disk_is_said_and_never_a_success(within, image):
+    async def body(provider, box):
+        if "disk" not in provider.capabilities().enforced:
+            pytest.skip("no disk is full here")
+        (small,) = await provider.create(str(image), Limits(disk=600 << 10))
+        with pytest.raises(SandboxError, match="big cannot be written: No space left"):
+            await small.write({"big": bytes(900 << 10)})
+
+    within(body)
+
+
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a\0b", "."])
 def test_a_path_that_leads_out_is_refused(within, path):
     async def body(provider, box):

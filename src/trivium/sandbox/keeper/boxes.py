@@ -128,7 +128,7 @@ class Boxes:
                 target = open_below(place, name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK, NO_LINKS)
             finally:
                 os.close(place)
-            with open(target, "wb", buffering=0) as file, open(descriptors[0], "rb", closefd=False) as data:
+            with open(target, "wb") as file, open(descriptors[0], "rb", closefd=False) as data:
                 if not stat.S_ISREG(os.fstat(target).st_mode):
                     raise OSError(errno.EINVAL, "no regular file")
                 os.fchown(target, self.layers.user, self.layers.user)
