@@ -10,11 +10,11 @@ from tests.coder.house import TASK, WINDOW, left, shown
 from trivium.agents.coder.desk import Desks
 from trivium.agents.coder.hidden import HiddenTests
 from trivium.agents.coder.tools import BRIEF, coder_tools
-from trivium.errors import InputError, PlaceError
-from trivium.harness import Harness, Limits
+from trivium.errors import InputError, PlaceError, Unsupported
+from trivium.harness import Harness, Limits, Window
 from trivium.policy import Scripted
 from trivium.policy.scripted import call, say
-from trivium.sandbox import LocalUnsafe
+from trivium.sandbox import LocalUnsafe, Ns
 from trivium.sandbox.grade import grade
 from trivium.trace import Task
 
@@ -67,8 +67,8 @@ def test_what_cannot_be_graded_is_no_bad_score(desks):
         asyncio.run(HiddenTests(desks).grade(GRADED, "0" * 24))
 
 
-def attempt(renderer, desks, *messages):
-    harness = Harness(coder_tools(), WINDOW, BRIEF, Limits(turns=20), specs=False, place=desks)
+def attempt(renderer, desks, *messages, window=WINDOW):
+    harness = Harness(coder_tools(), window, BRIEF, Limits(turns=30), specs=False, place=desks)
     return asyncio.run(harness.run(TASK, Scripted([*messages], renderer, "agent")))
 
 
@@ -115,3 +115,31 @@ def test_a_command_that_never_ends_costs_its_own_call_alone(renderer, desks, mon
     silent, loud, fine = shown(episode)
     assert silent == "stopped after 0.5 s" and loud.startswith("stopped after 0.5 s\ny\ny\n") and fine == "exit 0\nfine"
     assert len(loud) < 1400 and episode.agent.stop.reason == "finished"
+
+
+@pytest.mark.parametrize(
+    "provider", [Ns, lambda: LocalUnsafe(i_know_that_nothing_is_isolated=True)], ids=["ns", "local-unsafe"]
+)
+def test_no_call_and_no_file_of_a_policy_voids_its_attempt(renderer, provider):
+    """What it brings about is scored (law 12). A place that broke would be begun anew."""
+    odd = [
+        *(("run", {"command": command}) for command in ("echo \0", "echo ".ljust(132_000, "x"))),
+        *(("write_file", {"path": path, "text": "x"}) for path in ("a\0b", "x" * 300, "x/" * 9000)),
+        *(("read_file", {"path": path}) for path in ("a\0b", "x" * 300, "x/" * 9000)),
+        *(("edit_file", {"path": path, "old": "a", "new": "b"}) for path in ("a\0b", "x" * 300)),
+        *(("grep", {"pattern": pattern}) for pattern in ("(", "(((x{100}){100}){100})")),
+        ("write_file", {"path": "pipe", "text": "x"}),
+    ]
+    deep = "import os\nfor _ in range(1500): os.mkdir('a'); os.chdir('a')"
+    made = run(f'mkfifo pipe; mkdir shut; chmod 000 shut; python3 -c "{deep}"')
+    try:
+        desks = Desks(provider())
+    except Unsupported as error:
+        pytest.skip(str(error))
+    episode = attempt(renderer, desks, made, *map(call, odd), call(("list_files", {})), say("Done."), window=Window(10**6))
+    assert episode.agent.stop.reason == "finished", episode.agent.stop.detail
+    _, *told, listed = shown(episode)
+    assert all(text.startswith("Error: ") and len(text) < 400 for text in told), told
+    assert {each.fault for each in episode.agent.calls[1:-1]} == {"arguments"}
+    assert listed == "- cart.py\n- shop/rates.py" and "cart.py" in left(desks, episode)
+    asyncio.run(desks.provider.close())

@@ -53,12 +53,70 @@ def test_a_full_disk_is_said_and_never_a_success(within, image):
     within(body)
 
 
+def test_a_command_that_no_program_can_be_given_is_refused_and_the_sandbox_lives(within, backend):
+    async def body(provider, box):
+        for command, why in (("echo \0", "has no zero byte"), (["echo", "\0"], "has no zero byte")):
+            with pytest.raises(SandboxError, match=why):
+                await box.exec(command)
+        with pytest.raises(SandboxError, match="at most 131,071 bytes, and not 131,072"):
+            await box.exec("echo ".ljust(1 << 17, "x"))
+        assert len((await box.exec("printf %s ".ljust((1 << 17) - 1, "x"))).stdout) > 60_000
+        if "docker" not in backend:
+            with pytest.raises(SandboxError, match="a command cannot be begun: Argument list too long"):
+                await box.exec("true", env={"X": "x" * (1 << 17)})
+        assert (await box.exec("echo still")).output == "still\n"
+
+    within(body)
+
+
+DEEP = "import os\nfor _ in range({}): os.mkdir('{}'); os.chdir('{}')\nopen('{}', 'w').write('x')"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "mkfifo pipe",
+        ["python3", "-c", "import socket; socket.socket(socket.AF_UNIX).bind('socket')"],
+        "mkdir shut; chmod 000 shut",
+        ["python3", "-c", DEEP.format(1500, "a", "a", "b")],
+        ["python3", "-c", DEEP.format(40, *["a" * 200] * 3)],
+    ],
+    ids=["pipe", "socket", "shut folder", "deep folders", "long path"],
+)
+def test_no_file_that_a_command_makes_takes_away_the_listing_or_the_snapshot(within, backend, command):
+    if backend == "docker, faked":
+        pytest.skip("a real daemon's to hold")
+
+    async def body(provider, box):
+        assert (await box.exec(command)).code == 0
+        await box.files()
+        (fork,) = await provider.create(await box.snapshot())
+        assert await fork.read("readme.txt") == b"hello\n" and (await fork.exec("cat readme.txt")).output == "hello\n"
+
+    within(body)
+
+
 @pytest.mark.parametrize("path", ["", "/etc/passwd", "../x", "a/../../x", "a\0b", "."])
 def test_a_path_that_leads_out_is_refused(within, path):
     async def body(provider, box):
         for verb in (box.read(path), box.write({path: b"x"})):
             with pytest.raises(SandboxError, match="is no path inside of the sandbox"):
                 await verb
+
+    within(body)
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [("x" * 256, "a name has at most 255 bytes"), ("x/" * 3000, "a path has at most 4,095")],
+    ids=["name", "path"],
+)
+def test_a_path_that_no_file_can_have_is_refused(within, path, why):
+    async def body(provider, box):
+        for verb in (box.read(path), box.write({path: b"x"})):
+            with pytest.raises(SandboxError, match=why) as error:
+                await verb
+            assert len(str(error.value)) < 200
 
     within(body)
 

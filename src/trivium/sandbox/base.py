@@ -11,6 +11,7 @@ Paths are relative to the project's top, `/work` in the sandbox. A path that lea
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -22,8 +23,13 @@ WORK = "/work"
 """The project's top inside of a sandbox."""
 
 
+LONGEST = {"name": 255, "path": 4095, "word": (1 << 17) - 1}
+"""Bytes that Linux takes: of one name, of a path, of one word of a command."""
+
+
 class SandboxError(TriviumError):
-    """A file verb that a sandbox refuses: no such file, no regular file, too large, a full disk, a path that leads out."""
+    """What a sandbox refuses: no such file, no regular file, too large, a full disk, a path that leads out, a command that no
+    program can be given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +89,8 @@ class Sandbox(Protocol):
     sandbox is gone."""
 
     async def exec(self, command: Command, seconds: float = 60.0, env: Mapping[str, str] | None = None) -> Result:
-        """Run a command at the top, with `env` beside a small environment of the sandbox' own."""
+        """Run a command at the top, with `env` beside a small environment of the sandbox' own. Raises SandboxError for one with
+        a zero byte, or too long."""
         ...
 
     async def files(self) -> dict[str, int]:
@@ -134,6 +141,29 @@ def status(code: int) -> int:
 def inside(path: str) -> str:
     """A path in its plain form, relative to the top. Raises SandboxError for one that leads out, or is none."""
     pure = PurePosixPath(path.removeprefix(f"{WORK}/"))
+    _fit("path", str(pure))
+    for name in pure.parts:
+        _fit("name", name)
     if not path or "\0" in path or pure.is_absolute() or ".." in pure.parts or not pure.parts:
         raise SandboxError(f"{path!r} is no path inside of the sandbox")
     return str(pure)
+
+
+def words(command: Command) -> list[str]:
+    """A program with its arguments. Raises SandboxError for what no program can be given."""
+    argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
+    for word in argv:
+        _fit("word", word)
+        if "\0" in word:
+            raise SandboxError("a command has no zero byte")
+    return argv
+
+
+def _fit(kind: str, text: str) -> None:
+    """SandboxError for a text that is too long for what it is, or has letters without bytes."""
+    try:
+        size = len(os.fsencode(text))
+    except UnicodeEncodeError:
+        raise SandboxError(f"{text[:40]!r} has letters that no {kind} can have") from None
+    if size > LONGEST[kind]:
+        raise SandboxError(f"{text[:40]!r}... is too long: a {kind} has at most {LONGEST[kind]:,} bytes, and not {size:,}")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from trivium.errors import InputError, PlaceError, Unsupported
-from trivium.sandbox.base import WORK, Capabilities, Command, Limits, Result, Sandbox, SandboxError, inside
+from trivium.sandbox.base import WORK, Capabilities, Command, Limits, Result, Sandbox, SandboxError, inside, words
 from trivium.sandbox.output import Ends
 
 USER = 1000
@@ -150,7 +150,7 @@ class Container:
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def exec(self, command: Command, seconds: float = 60.0, env: Mapping[str, str] | None = None) -> Result:
-        argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
+        argv = words(command)
         surroundings = {"HOME": WORK, "LANG": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
         self._check()
         async with self._turn:

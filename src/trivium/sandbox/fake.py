@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trivium.errors import InputError, PlaceError
-from trivium.sandbox.base import Capabilities, Command, Limits, Result, Sandbox, SandboxError, inside
+from trivium.sandbox.base import Capabilities, Command, Limits, Result, Sandbox, SandboxError, inside, words
 
 Answer = Callable[[Command, dict[str, bytes]], Result]
 """What a command does: it may change the files that it is given."""
@@ -60,6 +60,7 @@ class FakeSandbox:
 
     async def exec(self, command: Command, seconds: float = 60.0, env: Mapping[str, str] | None = None) -> Result:
         self._check()
+        words(command)
         return self.provider.answer(command, self.contents)
 
     async def files(self) -> dict[str, int]:

@@ -7,11 +7,13 @@ that uses it says so.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import secrets
 import shutil
 import signal
 import stat
+import subprocess
 import sys
 import tempfile
 import time
@@ -21,8 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from trivium.errors import InputError, PlaceError
-from trivium.sandbox.base import Capabilities, Command, Limits, Result, Sandbox, SandboxError, inside, status
+from trivium.sandbox.base import Capabilities, Command, Limits, Result, Sandbox, SandboxError, inside, status, words
+from trivium.sandbox.keeper.trees import entries, regular_files
 from trivium.sandbox.output import Tap
+
+_UNREACHED = {errno.EACCES, errno.ENOENT, errno.ENAMETOOLONG}
 
 
 class LocalUnsafe:
@@ -37,7 +42,7 @@ class LocalUnsafe:
                 "or take Ns or Docker"
             )
         self._top = Path(tempfile.mkdtemp(prefix="trivium-unsafe-"))
-        self._remove = weakref.finalize(self, shutil.rmtree, self._top, ignore_errors=True)
+        self._remove = weakref.finalize(self, _removed, self._top)
         self._snapshots: dict[str, Path] = {}
 
     async def create(self, source: str, limits: Limits = Limits(), n: int = 1) -> list[Sandbox]:
@@ -49,7 +54,7 @@ class LocalUnsafe:
     def _copy(self, folder: Path, kind: str) -> Path:
         """A real copy: a hard link would let two sandboxes change one file."""
         target = self._top / f"{kind}-{secrets.token_hex(8)}"
-        shutil.copytree(folder, target, symlinks=True)
+        _copied(str(folder), str(target))
         return target
 
     async def keep(self, folder: Path) -> str:
@@ -60,7 +65,7 @@ class LocalUnsafe:
 
     async def forget(self, snapshot: str) -> None:
         if folder := self._snapshots.pop(snapshot, None):
-            await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+            await asyncio.to_thread(_removed, folder)
 
     def capabilities(self) -> Capabilities:
         return Capabilities(
@@ -85,18 +90,11 @@ class Folder:
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def exec(self, command: Command, seconds: float = 60.0, env: Mapping[str, str] | None = None) -> Result:
+        argv = words(command)
         self._check()
         async with self._turn:
             began = time.monotonic()
-            process = await asyncio.create_subprocess_exec(
-                *self._limited(["/bin/sh", "-c", command] if isinstance(command, str) else command),
-                cwd=self.top,
-                env={"PATH": _path(), "HOME": str(self.top), "LANG": "C.UTF-8", **(env or {})},
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                start_new_session=True,
-            )
+            process = await self._begun(self._limited(argv), env or {})
             streams = [Tap(stream, self.limits.output) for stream in (process.stdout, process.stderr) if stream]
             reading = [asyncio.create_task(each.read()) for each in streams]
             try:
@@ -113,6 +111,22 @@ class Folder:
             (out, cut), (err, also) = (each.text() for each in streams)
             return Result(status(process.returncode or 0), out, err, cut or also, timed_out, False, time.monotonic() - began)
 
+    async def _begun(self, argv: Sequence[str], env: Mapping[str, str]) -> asyncio.subprocess.Process:
+        try:
+            return await asyncio.create_subprocess_exec(
+                *argv,
+                cwd=self.top,
+                env={"PATH": _path(), "HOME": str(self.top), "LANG": "C.UTF-8", **env},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            if error.errno != errno.E2BIG:
+                raise
+            raise SandboxError(f"a command cannot be begun: {error.strerror}") from error
+
     def _limited(self, command: Sequence[str]) -> list[str]:
         """Limits are set by a shell that becomes the command. Python would set them in a copy of this process, and to copy one
         that holds a model takes as long as the tests of an attempt."""
@@ -120,7 +134,7 @@ class Folder:
 
     async def files(self) -> dict[str, int]:
         self._check()
-        return await asyncio.to_thread(regular_files, self.top)
+        return dict(sorted((await asyncio.to_thread(regular_files, str(self.top))).items()))
 
     async def read(self, path: str, most: int = 1 << 20) -> bytes:
         self._check()
@@ -137,7 +151,7 @@ class Folder:
             return await self.provider.keep(self.top)
 
     async def close(self) -> None:
-        await asyncio.to_thread(shutil.rmtree, self.top, ignore_errors=True)
+        await asyncio.to_thread(_removed, self.top)
 
     def _check(self) -> None:
         if not self.top.is_dir():
@@ -156,16 +170,33 @@ def _kill(group: int) -> None:
         pass
 
 
-def regular_files(top: Path) -> dict[str, int]:
-    """Every regular file below a folder, path -> bytes; links are not followed."""
-    sizes = {}
-    for folder, _, names in os.walk(top):
-        for name in names:
-            path = Path(folder, name)
-            status = path.lstat()
-            if stat.S_ISREG(status.st_mode):
-                sizes[str(path.relative_to(top))] = status.st_size
-    return dict(sorted(sizes.items()))
+def _copied(source: str, target: str) -> None:
+    """Copy a folder. A pipe, a socket and what cannot be reached are left out: whoever made them loses nothing else by it."""
+    folders = [(source, target)]
+    os.mkdir(target)
+    for path, entry in entries(source):
+        place = os.path.join(target, path)
+        try:
+            if entry.is_symlink():
+                os.symlink(os.readlink(entry), place)
+            elif entry.is_dir(follow_symlinks=False):
+                os.mkdir(place)
+                folders.append((entry.path, place))
+            elif entry.is_file(follow_symlinks=False):
+                shutil.copy2(entry, place)
+        except OSError as error:
+            if error.errno not in _UNREACHED:
+                raise
+    for folder, place in reversed(folders):  # when they are full: one may be closed to its owner
+        shutil.copystat(folder, place)
+
+
+def _removed(folder: Path) -> None:
+    """Remove a folder, which may be deeper than Python's own way of it goes."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except RecursionError:
+        subprocess.run(["rm", "-rf", folder], stderr=subprocess.DEVNULL, check=False)
 
 
 def read_regular(place: Path, path: str, most: int) -> bytes:
@@ -194,6 +225,9 @@ def read_descriptor(descriptor: int, path: str, most: int) -> bytes:
 def _write(place: Path, path: str, data: bytes) -> None:
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(data)
+        with open(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC, 0o666), "wb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise OSError(errno.EINVAL, "no regular file")
+            file.write(data)
     except OSError as error:
         raise SandboxError(f"{path} cannot be written: {error.strerror}") from None

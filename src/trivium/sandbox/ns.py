@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field
 
 from trivium.errors import InputError, PlaceError, Unsupported
 from trivium.sandbox import seccomp
-from trivium.sandbox.base import WORK, Capabilities, Command, Limits, Result, Sandbox, SandboxError, inside, status
+from trivium.sandbox.base import WORK, Capabilities, Command, Limits, Result, Sandbox, SandboxError, inside, status, words
 from trivium.sandbox.line import Line, check
 from trivium.sandbox.local_unsafe import read_descriptor
 from trivium.sandbox.output import Tap
@@ -99,7 +99,7 @@ class NsSandbox:
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def exec(self, command: Command, seconds: float = 60.0, env: Mapping[str, str] | None = None) -> Result:
-        argv = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
+        argv = words(command)
         async with self._turn:
             began = time.monotonic()
             (out, from_out), (err, from_err) = await _pipe(), await _pipe()
@@ -121,6 +121,8 @@ class NsSandbox:
                     await asyncio.wait_for(reading, 10)  # all that held the pipes is dead
                 from_out.close()
                 from_err.close()
+            if answer.get("error") == "command":
+                raise SandboxError(f"a command cannot be begun: {answer['why']}")
             check(answer, "a command cannot be begun")
             (stdout, cut), (stderr, also) = (tap.text() for tap in taps)
             return Result(

@@ -86,7 +86,11 @@ class Desk:
             raise ToolError(f"{error}.") from error
 
     async def run(self, command: str, seconds: float) -> Result:
-        return await self.box.exec(command, seconds)
+        """Raises ToolError for a command that no shell can be given."""
+        try:
+            return await self.box.exec(command, seconds)
+        except SandboxError as error:
+            raise ToolError(f"{error}.") from error
 
     async def snapshot(self) -> str:
         return await self.box.snapshot()

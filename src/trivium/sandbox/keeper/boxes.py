@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from trivium.sandbox.keeper.groups import Groups
 from trivium.sandbox.keeper.kernel import NO_LINKS, end_strays, mount, open_below
 from trivium.sandbox.keeper.layers import Layers
+from trivium.sandbox.keeper.trees import regular_files
 
 
 @dataclass(slots=True)
@@ -147,12 +148,7 @@ class Boxes:
 
     def do_list(self, request: dict, descriptors: list[int]) -> dict:
         """Every regular file with its size, as JSON in a descriptor: there may be many."""
-        top, sizes = self.layers.path("boxes", request["box"]), {}
-        for place, _, names in os.walk(top):
-            for name in names:
-                status = os.lstat(os.path.join(place, name))
-                if stat.S_ISREG(status.st_mode):
-                    sizes[os.path.relpath(os.path.join(place, name), top)] = status.st_size
+        sizes = regular_files(self.layers.path("boxes", request["box"]))
         with open(descriptors[0], "w", closefd=False) as file:
             json.dump(sizes, file)
         return {}
@@ -173,10 +169,15 @@ class Boxes:
             part.format(box=self.layers.path("boxes", id), seccomp=calls) if at else part
             for at, part in enumerate(request["argv"])
         ]
-        box.process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, pass_fds=[calls], start_new_session=True, cwd="/",
-            env={"PATH": "/usr/bin:/bin"}, preexec_fn=lambda: self.begin(id, box.limits),
-        )  # fmt: skip
+        try:
+            box.process = subprocess.Popen(
+                argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, pass_fds=[calls], start_new_session=True, cwd="/",
+                env={"PATH": "/usr/bin:/bin"}, preexec_fn=lambda: self.begin(id, box.limits),
+            )  # fmt: skip
+        except OSError as error:
+            if error.errno != errno.E2BIG:
+                raise
+            return {"error": "command", "why": error.strerror}
         for descriptor in descriptors:
             os.close(descriptor)
         descriptors.clear()
