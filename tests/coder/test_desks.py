@@ -130,7 +130,7 @@ def test_no_call_and_no_file_of_a_policy_voids_its_attempt(renderer, provider):
         *(("grep", {"pattern": pattern}) for pattern in ("(", "(((x{100}){100}){100})")),
         ("write_file", {"path": "pipe", "text": "x"}),
     ]
-    deep = "import os\nfor _ in range(1500): os.mkdir('a'); os.chdir('a')"
+    deep = "import os\nfor _ in range(1010): os.mkdir('a'); os.chdir('a')"
     made = run(f'mkfifo pipe; mkdir shut; chmod 000 shut; python3 -c "{deep}"')
     try:
         desks = Desks(provider())

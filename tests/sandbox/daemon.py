@@ -28,13 +28,14 @@ BASE = "python:3.11-slim"
 
 @dataclass
 class State:
-    """What a daemon has: containers (id -> folder), images (name -> folder), executions."""
+    """What a daemon has: containers (id -> folder), images (name -> folder), executions; and what it refuses."""
 
     top: Path
     containers: dict[str, Path] = field(default_factory=dict)
     images: dict[str, Path] = field(default_factory=dict)
     execs: dict[str, dict] = field(default_factory=dict)
     asked: list[dict] = field(default_factory=list)
+    refused: str = ""
 
     def remove(self, id: str) -> None:
         self.sweep(id)
@@ -76,6 +77,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         state, parts = self.state, self._parts()
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        if parts[-1] == state.refused:
+            return self._json(None)
         match parts:
             case ["containers", "create"]:
                 state.asked.append(wanted := json.loads(body))
@@ -115,7 +118,7 @@ class Handler(BaseHTTPRequestHandler):
             data = b"".join(self._chunks())
         with tarfile.open(fileobj=BytesIO(data)) as tar:
             tar.extractall(top, filter="tar")
-        self._send(b"")
+        self._json(None) if self.state.refused == "archive" else self._send(b"")
 
     def do_DELETE(self) -> None:
         match self._parts():

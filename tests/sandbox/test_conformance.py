@@ -78,7 +78,7 @@ DEEP = "import os\nfor _ in range({}): os.mkdir('{}'); os.chdir('{}')\nopen('{}'
         "mkfifo pipe",
         ["python3", "-c", "import socket; socket.socket(socket.AF_UNIX).bind('socket')"],
         "mkdir shut; chmod 000 shut",
-        ["python3", "-c", DEEP.format(1500, "a", "a", "b")],
+        ["python3", "-c", DEEP.format(1010, "a", "a", "b")],
         ["python3", "-c", DEEP.format(40, *["a" * 200] * 3)],
     ],
     ids=["pipe", "socket", "shut folder", "deep folders", "long path"],

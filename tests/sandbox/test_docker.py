@@ -61,3 +61,24 @@ def test_a_provider_that_is_closed_leaves_neither_container_nor_image(image):
     with daemon() as (url, state):
         asyncio.run(body(Docker(client=docker.DockerClient(url))))
         assert not state.containers and not state.images
+
+
+def test_a_container_that_nobody_gets_is_removed(image):
+    async def body(provider):
+        making = asyncio.create_task(provider.create(str(image), n=3))
+        while not state.containers:
+            await asyncio.sleep(0.001)
+        making.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await making
+        assert not state.containers
+        for state.refused in ("attach", "start", "archive"):
+            with pytest.raises(PlaceError, match="a container cannot be made"):
+                await provider.create(str(image))
+            until(lambda: not state.containers)
+        state.refused = ""
+        assert not provider._open
+        await provider.close()
+
+    with daemon() as (url, state):
+        asyncio.run(body(Docker(client=docker.DockerClient(url))))

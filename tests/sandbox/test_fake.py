@@ -37,6 +37,23 @@ def test_local_unsafe_wants_to_hear_that_one_knows():
         LocalUnsafe()
 
 
+def test_local_unsafe_leaves_no_folder_that_nobody_gets(image, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    async def body():
+        provider = LocalUnsafe(i_know_that_nothing_is_isolated=True)
+        making = asyncio.create_task(provider.create(str(image), n=3))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        making.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await making
+        assert not list(tmp_path.glob("trivium-unsafe-*/*"))
+        await provider.close()
+
+    asyncio.run(body())
+
+
 def test_local_unsafe_leaves_no_folder_whether_closed_or_forgotten(image, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for closed in (True, False):

@@ -70,6 +70,51 @@ def cycle(provider: Ns, image: Path, times: int) -> int:
     return asyncio.run(body())
 
 
+def test_a_create_that_nobody_gets_leaves_no_mount(provider, image):
+    async def body():
+        (box,) = await provider.create(str(image))
+        keeper = provider._line.process.pid
+        before = mounts(keeper)
+        for _ in range(20):
+            making = asyncio.create_task(provider.create(str(image), n=2))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            making.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await making
+        assert mounts(keeper) == before
+        with pytest.raises(PlaceError, match="a sandbox cannot be made"):
+            await provider.create(str(image), Limits(inodes=2), n=2)
+        assert mounts(keeper) == before
+        await provider.close()
+
+    asyncio.run(body())
+
+
+def test_a_keeper_that_begins_while_its_caller_is_cancelled_ends_with_its_provider(provider, image):
+    async def body():
+        before = children()
+        making = asyncio.create_task(provider.create(str(image)))
+        await asyncio.sleep(0.01)
+        making.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await making
+        await provider.close()
+        assert children() == before
+
+    asyncio.run(body())
+
+
+def mounts(keeper: int) -> int:
+    """How many a keeper holds."""
+    return len(Path("/proc", str(keeper), "mounts").read_text().splitlines())
+
+
+def children() -> str:
+    """This process' own that have not ended."""
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+
+
 KILLED = """
 import asyncio, sys
 from trivium.sandbox import Ns

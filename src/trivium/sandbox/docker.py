@@ -22,6 +22,7 @@ from typing import IO, Any
 
 from trivium.errors import InputError, PlaceError, Unsupported
 from trivium.sandbox.base import WORK, Capabilities, Command, Limits, Result, Sandbox, SandboxError, inside, words
+from trivium.sandbox.making import held, several
 from trivium.sandbox.output import Ends
 
 USER = 1000
@@ -62,7 +63,7 @@ class Docker:
     async def create(self, source: str, limits: Limits = Limits(), n: int = 1) -> list[Sandbox]:
         if source not in self._snapshots and not Path(source).is_dir():
             raise InputError(f"{source} is neither an image's folder nor a snapshot of this provider")
-        return [await self.call(self._create, source, limits) for _ in range(n)]
+        return await held(several(lambda: self.call(self._create, source, limits), n))
 
     def _create(self, source: str, limits: Limits) -> Container:
         api, made = self.api, source in self._snapshots
@@ -71,13 +72,17 @@ class Docker:
                 source if made else self.base, ["cat"], user="0:0", stdin_open=True, detach=False, working_dir=WORK,
                 host_config=api.create_host_config(**_limits(limits)),
             )["Id"]  # fmt: skip
-            held = api.attach_socket(id, {"stdin": 1, "stream": 1})
-            box = Container(self, id, limits, held)
-            self._open.add(box)
-            api.start(id)
-            if not made:
-                with _packed(Path(source)) as tar:
-                    api.put_archive(id, "/", tar)
+            box = Container(self, id, limits)
+            try:
+                box.held = api.attach_socket(id, {"stdin": 1, "stream": 1})
+                api.start(id)
+                if not made:
+                    with _packed(Path(source)) as tar:
+                        api.put_archive(id, "/", tar)
+            except BaseException:
+                self._remove(box)
+                raise
+        self._open.add(box)
         return box
 
     async def keep(self, box: Container) -> str:
@@ -109,7 +114,8 @@ class Docker:
             if error.status_code not in (404, 409):  # it is gone, or is being removed
                 raise PlaceError(f"a container cannot be removed: {error}") from error
         finally:
-            hang_up(box.held)
+            if box.held:
+                hang_up(box.held)
 
     def capabilities(self) -> Capabilities:
         return Capabilities(
@@ -141,12 +147,12 @@ class Docker:
 
 @dataclass(eq=False, slots=True)
 class Container:
-    """One of them. `held` is the connection whose end is the container's."""
+    """One of them. `held` is the connection whose end is the container's, once there is one."""
 
     provider: Docker
     id: str
     limits: Limits
-    held: Any
+    held: Any = None
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def exec(self, command: Command, seconds: float = 60.0, env: Mapping[str, str] | None = None) -> Result:

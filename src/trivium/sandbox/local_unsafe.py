@@ -25,6 +25,7 @@ from pathlib import Path
 from trivium.errors import InputError, PlaceError
 from trivium.sandbox.base import Capabilities, Command, Limits, Result, Sandbox, SandboxError, inside, status, words
 from trivium.sandbox.keeper.trees import entries, regular_files
+from trivium.sandbox.making import held, several
 from trivium.sandbox.output import Tap
 
 _UNREACHED = {errno.EACCES, errno.ENOENT, errno.ENAMETOOLONG}
@@ -49,12 +50,20 @@ class LocalUnsafe:
         folder = self._snapshots.get(source) or Path(source)
         if not folder.is_dir():
             raise InputError(f"{source} is neither an image's folder nor a snapshot of this provider")
-        return [Folder(self, await asyncio.to_thread(self._copy, folder, "box"), limits) for _ in range(n)]
+
+        async def one() -> Sandbox:
+            return Folder(self, await asyncio.to_thread(self._copy, folder, "box"), limits)
+
+        return await held(several(one, n))
 
     def _copy(self, folder: Path, kind: str) -> Path:
         """A real copy: a hard link would let two sandboxes change one file."""
         target = self._top / f"{kind}-{secrets.token_hex(8)}"
-        _copied(str(folder), str(target))
+        try:
+            _copied(str(folder), str(target))
+        except BaseException:
+            _removed(target)
+            raise
         return target
 
     async def keep(self, folder: Path) -> str:

@@ -23,6 +23,7 @@ from trivium.sandbox import seccomp
 from trivium.sandbox.base import WORK, Capabilities, Command, Limits, Result, Sandbox, SandboxError, inside, status, words
 from trivium.sandbox.line import Line, check
 from trivium.sandbox.local_unsafe import read_descriptor
+from trivium.sandbox.making import held
 from trivium.sandbox.output import Tap
 
 _LIMITED = {"memory": "memory", "pids": "processes"}
@@ -47,7 +48,9 @@ class Ns:
         self._starting: asyncio.Task[Line] | None = None
 
     async def create(self, source: str, limits: Limits = Limits(), n: int = 1) -> list[Sandbox]:
-        line = await self._started()
+        return await held(self._create(await self._started(), source, limits, n))
+
+    async def _create(self, line: Line, source: str, limits: Limits, n: int) -> list[Sandbox]:
         path = os.path.abspath(source) if os.path.isdir(source) else source
         answer = await line.ask({"verb": "create", "source": path, "limits": asdict(limits), "n": n})
         if answer.get("error") == "source":
@@ -75,9 +78,10 @@ class Ns:
         )
 
     async def close(self) -> None:
-        if self._line:
-            await self._line.close()
-            self._line = None
+        starting, self._starting, self._line = self._starting, None, None
+        if starting:
+            with contextlib.suppress(PlaceError, InputError):  # it never began, and whoever wanted it heard so
+                await (await starting).close()
 
     async def _started(self) -> Line:
         """The keeper; a new one where the old one died, whose sandboxes and snapshots are lost."""

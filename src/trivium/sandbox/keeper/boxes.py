@@ -58,12 +58,25 @@ class Boxes:
         lowers = self.snapshots[source] if source in self.snapshots else (self.layers.image(source),)
         lowers = self.layers.flat(lowers, request["limits"])
         ids = [f"{os.urandom(6).hex()}" for _ in range(request["n"])]
-        for id in ids:
-            upper = self.layers.layer(request["limits"])
-            self.layers.open(id, lowers, upper)
-            self.groups.make(id, request["limits"]["memory"], request["limits"]["processes"])
-            self.boxes[id] = Box(lowers, upper, request["limits"])
+        try:
+            for id in ids:
+                upper = self.layers.layer(request["limits"])
+                self.layers.open(id, lowers, upper)
+                self.groups.make(id, request["limits"]["memory"], request["limits"]["processes"])
+                self.boxes[id] = Box(lowers, upper, request["limits"])
+        except OSError:
+            for id in ids:
+                self.unmake(id)
+            raise
         return {"boxes": ids}
+
+    def unmake(self, id: str) -> None:
+        """Remove what there is of a box of which another part cannot be had."""
+        self.boxes.pop(id, None)
+        with contextlib.suppress(OSError):  # it was never mounted
+            self.layers.shut(id)
+        self.groups.drop(id)
+        self.sweep()
 
     def do_snapshot(self, request: dict, descriptors: list[int]) -> dict:
         box, name = self.boxes[request["box"]], f"ns-{os.urandom(12).hex()}"
