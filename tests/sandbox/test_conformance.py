@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 
 import pytest
 
@@ -148,6 +149,26 @@ def test_a_command_that_never_ends_is_ended(within):
         result = await box.exec("echo begun; sleep 1000", seconds=0.5)
         assert result.timed_out and result.code != 0 and result.stdout == b"begun\n"
         assert (await box.exec("echo still")).stdout == b"still\n"
+
+    within(body)
+
+
+def test_a_command_whose_caller_is_cancelled_ends_at_once(within, backend):
+    if backend == "remote":
+        pytest.skip("the service does not hear of it yet")
+
+    async def body(provider, box):
+        for seconds in (0.0, 0.3):
+            running = asyncio.create_task(box.exec("sleep 2; touch after"))
+            await asyncio.sleep(seconds)
+            running.cancel()
+            began = time.monotonic()
+            with pytest.raises(asyncio.CancelledError):
+                await running
+            assert time.monotonic() - began < 1.5
+        assert (await box.exec("echo next")).output == "next\n"
+        await asyncio.sleep(2)
+        assert "after" not in await box.files()
 
     within(body)
 

@@ -164,9 +164,10 @@ class Container:
             with _broken("a command cannot be begun"):
                 id = await self.provider.call(self._begin, argv, surroundings)
                 reading = self.provider.call(self._hear, id, ends)
-                timed_out = not await self._ended(id, reading, began + seconds)
-                await self.provider.call(self._sweep)
-                await asyncio.wait([reading], timeout=_GRACE)
+                try:
+                    timed_out = not await self._ended(id, reading, began + seconds)
+                finally:
+                    await asyncio.shield(asyncio.ensure_future(self._swept(reading)))
                 if reading.done():
                     reading.result()
                 code = (await self.provider.call(self.provider.api.exec_inspect, id))["ExitCode"]
@@ -197,6 +198,15 @@ class Container:
                 return True
             pause = min(2 * pause, 0.5)
         return False
+
+    async def _swept(self, reading: asyncio.Future[None]) -> None:
+        """End what is left, until its output came to an end: where it was cancelled, the daemon may not have begun it yet."""
+        deadline = time.monotonic() + _GRACE
+        while True:
+            await self.provider.call(self._sweep)
+            await asyncio.wait([reading], timeout=0.5)
+            if reading.done() or time.monotonic() > deadline:
+                return
 
     def _sweep(self) -> None:
         """End what is left of the command's processes."""

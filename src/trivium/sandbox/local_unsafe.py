@@ -7,6 +7,7 @@ that uses it says so.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import secrets
@@ -121,6 +122,16 @@ class Folder:
             return Result(status(process.returncode or 0), out, err, cut or also, timed_out, False, time.monotonic() - began)
 
     async def _begun(self, argv: Sequence[str], env: Mapping[str, str]) -> asyncio.subprocess.Process:
+        """The command's process. Who is cancelled while it begins has it ended with all that it began."""
+        beginning = asyncio.ensure_future(self._spawned(argv, env))
+        try:
+            return await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            with contextlib.suppress(OSError, SandboxError):  # it did not begin
+                _kill((await beginning).pid)
+            raise
+
+    async def _spawned(self, argv: Sequence[str], env: Mapping[str, str]) -> asyncio.subprocess.Process:
         try:
             return await asyncio.create_subprocess_exec(
                 *argv,

@@ -118,13 +118,19 @@ class NsSandbox:
             reading = asyncio.gather(*(tap.read() for tap in taps))
             try:
                 answer = await self.line.ask(request, (out, err, calls))
+            except asyncio.CancelledError:
+                with contextlib.suppress(PlaceError):
+                    await self.line.ask({"verb": "end", "box": self.id})
+                raise
             finally:
                 for descriptor in (out, err, calls):
                     os.close(descriptor)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(reading, 10)  # all that held the pipes is dead
-                from_out.close()
-                from_err.close()
+                try:
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(reading, 10)  # all that held the pipes is dead
+                finally:
+                    from_out.close()
+                    from_err.close()
             if answer.get("error") == "command":
                 raise SandboxError(f"a command cannot be begun: {answer['why']}")
             check(answer, "a command cannot be begun")
