@@ -6,6 +6,7 @@ import asyncio
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from trivium.errors import InputError, PlaceError, Unsupported
-from trivium.sandbox import Limits, Ns
+from trivium.sandbox import Limits, Ns, SandboxError
 from trivium.sandbox.packages import folders_of
 
 
@@ -113,6 +114,23 @@ def mounts(keeper: int) -> int:
 def children() -> str:
     """This process' own that have not ended."""
     return Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+
+
+def test_a_request_that_is_too_long_is_refused_alone(provider, image):
+    async def body():
+        box, other = await provider.create(str(image), n=2)
+        waiting = asyncio.create_task(other.exec("sleep 1; echo fine"))
+        for words in (20, 50):
+            with pytest.raises(SandboxError, match="at most 1,048,576 bytes at once, and not"):
+                await asyncio.wait_for(box.exec(["true", *["x" * 100_000] * words], seconds=1), 20)
+        line = provider._line.socket
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 15)  # a machine that gives less
+        with pytest.raises(SandboxError, match="at most 65,472 bytes at once, and not"):
+            await asyncio.wait_for(box.exec("echo ".ljust(66_000, "x"), seconds=1), 20)
+        assert (await box.exec("echo ".ljust(60_000, "x"))).code == 0 and (await waiting).output == "fine\n"
+        await provider.close()
+
+    asyncio.run(body())
 
 
 KILLED = """

@@ -17,6 +17,7 @@ from typing import Any
 
 from trivium.errors import PlaceError
 from trivium.sandbox import keeper
+from trivium.sandbox.base import SandboxError
 from trivium.sandbox.packages import folders_of
 
 USER = 64_123
@@ -63,7 +64,7 @@ class Line:
         return answer["place"]
 
     async def ask(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
-        """The keeper's answer. PlaceError where it is gone."""
+        """The keeper's answer. PlaceError where it is gone, SandboxError for a request that is too long."""
         answer, back = await self.ask_for_file(request, descriptors)
         for descriptor in back:
             os.close(descriptor)
@@ -74,8 +75,8 @@ class Line:
         self._listen()
         self._last += 1
         id, answer = self._last, asyncio.get_running_loop().create_future()
+        payload = self._payload({"id": id, **request})
         self._asked[id] = answer
-        payload = json.dumps({"id": id, **request}).encode()
         while not self.dead:
             try:
                 socket.send_fds(self.socket, [payload], list(descriptors))
@@ -92,6 +93,19 @@ class Line:
             raise PlaceError(f"the keeper of the sandboxes is gone: {self._why()}")
         return reply, back
 
+    def _payload(self, request: dict[str, Any]) -> bytes:
+        """A request as it is sent. SandboxError for one that the keeper does not read at once, or that the socket, whose room
+        the machine limits, does not take: it would never be answered, or end the conversation for all."""
+        payload = json.dumps(request).encode()
+        most = (
+            keeper.MESSAGE
+            if self.dead
+            else min(keeper.MESSAGE, self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) - 64)
+        )
+        if len(payload) > most:
+            raise SandboxError(f"a sandbox is asked with at most {most:,} bytes at once, and not {len(payload):,}")
+        return payload
+
     def _listen(self) -> None:
         """In the event loop that runs: a program may have had others before, in which nobody hears any more."""
         if self._loop is not (loop := asyncio.get_running_loop()) and not self.dead:
@@ -101,7 +115,7 @@ class Line:
 
     def _hear(self) -> None:
         try:
-            data, descriptors, _, _ = socket.recv_fds(self.socket, 1 << 20, 16)
+            data, descriptors, _, _ = socket.recv_fds(self.socket, keeper.MESSAGE, 16)
         except BlockingIOError:
             return
         except OSError:

@@ -8,3 +8,6 @@ stands on the standard library alone.
     boxes/ID/        an overlay: the layers of a snapshot below, one layer of its own on top
     runtime/N/       what is shown read-only: the interpreter, packages
 """
+
+MESSAGE = 1 << 20
+"""Bytes of one request, or of its answer, at most: what is read at once."""

@@ -9,9 +9,10 @@ import json
 import os
 import socket
 
+from trivium.sandbox.keeper import MESSAGE
 from trivium.sandbox.keeper.boxes import Boxes
 
-_MESSAGE, _DESCRIPTORS = 1 << 20, 16
+_DESCRIPTORS = 16
 
 
 async def answer(boxes: Boxes, line: socket.socket, request: dict, descriptors: list[int]) -> None:
@@ -46,7 +47,7 @@ async def serve(boxes: Boxes, line: socket.socket) -> None:
     loop, ended, running = asyncio.get_running_loop(), asyncio.Event(), set()
 
     def heard() -> None:
-        data, descriptors, _, _ = socket.recv_fds(line, _MESSAGE, _DESCRIPTORS)
+        data, descriptors, _, _ = socket.recv_fds(line, MESSAGE, _DESCRIPTORS)
         if not data:
             loop.remove_reader(line)
             ended.set()
