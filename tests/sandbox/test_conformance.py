@@ -230,6 +230,20 @@ def test_a_closed_sandbox_says_so_and_closes_twice(within):
     within(body)
 
 
+def test_a_sandbox_whose_provider_was_closed_says_so_and_closes(within, backend):
+    if backend == "remote":
+        pytest.skip("its connections do not say so yet")
+
+    async def body(provider, box):
+        await provider.close()
+        for verb in (box.exec("true"), box.files(), box.read("a"), box.write({"a": b""}), box.snapshot()):
+            with pytest.raises(PlaceError):
+                await verb
+        await box.close()
+
+    within(body)
+
+
 def test_no_image_is_one_clear_error(within):
     async def body(provider, box):
         with pytest.raises(InputError, match="/nowhere is neither an image's folder nor a snapshot"):

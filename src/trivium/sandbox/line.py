@@ -38,6 +38,7 @@ class Line:
     _loop: asyncio.AbstractEventLoop | None = None
     _asked: dict[int, asyncio.Future[tuple[dict[str, Any], list[int]]]] = field(default_factory=dict)
     _last: int = 0
+    _words: str = ""
 
     @classmethod
     async def open(cls, packages: Sequence[str]) -> Line:
@@ -142,12 +143,16 @@ class Line:
             self._asked.clear()
 
     def _why(self) -> str:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self.process.wait(5)
-        said = self.process.stderr.read().decode(errors="replace").strip() if self.process.stderr else ""
-        return said.splitlines()[-1] if said else f"it ended with status {self.process.returncode}"
+        """Its last words, which can be read but once."""
+        if not self._words:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(5)
+            said = self.process.stderr.read().decode(errors="replace").strip() if self.process.stderr else ""
+            self._words = said.splitlines()[-1] if said else f"it ended with status {self.process.returncode}"
+        return self._words
 
     async def close(self) -> None:
+        self._words = self._words or "its provider was closed"
         self._end()
         try:
             await asyncio.to_thread(self.process.wait, 30)
