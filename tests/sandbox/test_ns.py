@@ -106,6 +106,19 @@ def test_a_keeper_that_begins_while_its_caller_is_cancelled_ends_with_its_provid
     asyncio.run(body())
 
 
+def test_a_keeper_that_cannot_be_used_is_ended(provider, image):
+    async def body():
+        before = children()
+        for _ in range(3):
+            with pytest.raises(InputError, match="the package nosuchthing, which is not here"):
+                await poor.create(str(image))
+        assert children() == before
+        await poor.close()
+
+    poor = Ns(packages=("nosuchthing",))
+    asyncio.run(body())
+
+
 def mounts(keeper: int) -> int:
     """How many a keeper holds."""
     return len(Path("/proc", str(keeper), "mounts").read_text().splitlines())

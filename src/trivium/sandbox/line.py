@@ -50,14 +50,22 @@ class Line:
         process = _start(theirs, base)
         line = cls(process, ours, base)
         ours.setblocking(False)
-        line._listen()
-        hello: asyncio.Future[tuple[dict[str, Any], list[int]]] = asyncio.get_running_loop().create_future()
-        line._asked[0] = hello
-        line.groups = (await hello)[0].get("groups", [])
-        if line.dead:
-            raise PlaceError(f"namespaces cannot be had here: {line._why()}")
-        line.shown = [part for folder, place in _shown(packages) for part in ("--ro-bind", await line._bound(folder), place)]
+        try:
+            await line._greet(packages)
+        except BaseException:
+            await line.close()
+            raise
         return line
+
+    async def _greet(self, packages: Sequence[str]) -> None:
+        """Hear what the keeper has, and show it the packages."""
+        self._listen()
+        hello: asyncio.Future[tuple[dict[str, Any], list[int]]] = asyncio.get_running_loop().create_future()
+        self._asked[0] = hello
+        self.groups = (await hello)[0].get("groups", [])
+        if self.dead:
+            raise PlaceError(f"namespaces cannot be had here: {self._why()}")
+        self.shown = [part for folder, place in _shown(packages) for part in ("--ro-bind", await self._bound(folder), place)]
 
     async def _bound(self, folder: Path) -> str:
         answer = await self.ask({"verb": "bind", "folder": str(folder)})
