@@ -53,7 +53,7 @@ def test_the_right_change_passes_and_doing_nothing_does_not(desks):
 
 def test_what_forges_a_result_earns_nothing(desks):
     """The grader of its own, by whose tests the tricks are tried (tests/sandbox/test_grade.py), is the one that is asked."""
-    forger = "import os\nos.write(1, b'[\"tests/test_hidden.py::test_tax\"]')\nos._exit(0)\n"
+    forger = "import os\nos.write(1, b'\\n11\\n')\nos._exit(0)\n"
     tests = "def test_tax():\n    pass\n\n\ndef test_total():\n    pass\n"
     assert not any(graded(desks, {"cart.py": forger, "tests/test_hidden.py": tests}).values())
 

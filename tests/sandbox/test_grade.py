@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from trivium.errors import InputError, PlaceError, Unsupported
-from trivium.sandbox import Fake, LocalUnsafe, Ns, Provider, Result
+from trivium.sandbox import Fake, Limits, LocalUnsafe, Ns, Provider, Result
 from trivium.sandbox.grade import grade
 from trivium.sandbox.tester import is_plain
 
@@ -169,7 +169,7 @@ else:
             descriptor = os.open(fd, os.O_WRONLY)
         except OSError:
             continue
-        os.write(descriptor, b'["tests/test_hidden.py::test_total"]')
+        os.write(descriptor, b"\\n111111\\n")
 """
 HACKS = {
     "os._exit(0) at import": {"shop/cart.py": "import os\nos._exit(0)\n"},
@@ -224,6 +224,26 @@ def test_a_process_left_behind_changes_nothing(style, tmp_path):
     before = "setsid sh -c 'sleep 1; while true; do cp right.txt shop/cart.py; sleep 0.02; done' > /dev/null 2>&1 &"
     (results,) = graded("ns", style, tmp_path, {"shop/cart.py": WRONG, "right.txt": RIGHT}, before=before)
     assert not any(results.values())
+
+
+@pytest.mark.parametrize("limits", [Limits(), Limits(output=10)], ids=["usual", "little output"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_many_tests_with_long_names_have_a_verdict(backend, limits, tmp_path):
+    names = [f"test_{number:04}_{'x' * 50}" for number in range(1200)]
+    text = "".join(f"def {name}():\n    assert {number} % 3\n" for number, name in enumerate(names))
+
+    async def body() -> dict[str, bool]:
+        provider = BACKENDS[backend]()
+        try:
+            return await grade(provider, str(tmp_path), {HIDDEN: text}, [f"{HIDDEN}::{name}" for name in names], 120, limits)
+        finally:
+            await provider.close()
+
+    try:
+        verdicts = asyncio.run(body())
+    except Unsupported as error:
+        pytest.skip(str(error))
+    assert list(verdicts.values()) == [number % 3 > 0 for number in range(1200)]
 
 
 def test_tests_that_are_not_there_are_one_clear_error():
