@@ -153,10 +153,7 @@ def test_a_command_that_never_ends_is_ended(within):
     within(body)
 
 
-def test_a_command_whose_caller_is_cancelled_ends_at_once(within, backend):
-    if backend == "remote":
-        pytest.skip("the service does not hear of it yet")
-
+def test_a_command_whose_caller_is_cancelled_ends_at_once(within):
     async def body(provider, box):
         for seconds in (0.0, 0.3):
             running = asyncio.create_task(box.exec("sleep 2; touch after"))
@@ -230,10 +227,7 @@ def test_a_closed_sandbox_says_so_and_closes_twice(within):
     within(body)
 
 
-def test_a_sandbox_whose_provider_was_closed_says_so_and_closes(within, backend):
-    if backend == "remote":
-        pytest.skip("its connections do not say so yet")
-
+def test_a_sandbox_whose_provider_was_closed_says_so_and_closes(within):
     async def body(provider, box):
         await provider.close()
         for verb in (box.exec("true"), box.files(), box.read("a"), box.write({"a": b""}), box.snapshot()):

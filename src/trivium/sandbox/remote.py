@@ -13,7 +13,7 @@ import httpx
 import msgspec
 
 from trivium.errors import InputError, PlaceError
-from trivium.sandbox.base import Capabilities, Command, Limits, Result, Sandbox
+from trivium.sandbox.base import Capabilities, Command, Limits, Result, Sandbox, inside, words
 from trivium.sandbox.wire import MEDIA, Create, Read, Write, error_of, exec_body
 
 T = TypeVar("T")
@@ -40,6 +40,7 @@ class Remote:
         self._headers = {"authorization": f"Bearer {token}", "content-type": MEDIA}
         self._lease, self._pause = "", 0.0
         self._line: _Line | None = None
+        self._closed = False
 
     async def create(self, source: str, limits: Limits = Limits(), n: int = 1) -> list[Sandbox]:
         lease = await self._open()
@@ -106,10 +107,13 @@ class Remote:
                 await self.ask("DELETE", f"/leases/{self._lease}")
         except PlaceError:
             pass  # a service that is gone holds nothing of ours
+        self._closed = True
         await line.client.aclose()
 
     async def ask(self, method: str, path: str, kind: type[T] | None = None, body: object = None, seconds: float = 0.0) -> Any:
         """What the service answers, as `kind`. Raises the error that it names, and PlaceError where it does not answer."""
+        if self._closed:
+            raise PlaceError("the provider of the sandboxes was closed")
         content = b"" if body is None else msgspec.msgpack.encode(body)
         try:
             answer = await self._here().client.request(method, path, content=content, timeout=seconds + _SLACK)
@@ -137,6 +141,7 @@ class RemoteSandbox:
     path: str
 
     async def exec(self, command: Command, seconds: float = 60.0, env: Mapping[str, str] | None = None) -> Result:
+        words(command)  # what no program can be given has no bytes to be sent either
         return await self.provider.ask("POST", f"{self.path}/exec", Result, exec_body(command, seconds, env), seconds)
 
     async def files(self) -> dict[str, int]:
@@ -144,10 +149,10 @@ class RemoteSandbox:
         return {os.fsdecode(path): size for path, size in sizes.items()}
 
     async def read(self, path: str, most: int = 1 << 20) -> bytes:
-        return await self.provider.ask("POST", f"{self.path}/read", bytes, Read(os.fsencode(path), most))
+        return await self.provider.ask("POST", f"{self.path}/read", bytes, Read(os.fsencode(inside(path)), most))
 
     async def write(self, files: Mapping[str, bytes]) -> None:
-        body = Write({os.fsencode(path): bytes(data) for path, data in files.items()})
+        body = Write({os.fsencode(inside(path)): bytes(data) for path, data in files.items()})
         await self.provider.ask("POST", f"{self.path}/write", None, body)
 
     async def snapshot(self) -> str:

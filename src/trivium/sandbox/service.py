@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import hmac
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from fastapi import APIRouter, Depends, FastAPI, HTTPException, Request, Response
 
 from trivium import files
-from trivium.errors import InputError, TriviumError
+from trivium.errors import InputError, PlaceError, TriviumError
 from trivium.sandbox.leases import Leases
 from trivium.sandbox.wire import MEDIA, STATUS, Create, Exec, Read, Write, command_of
 
 T = TypeVar("T")
 BODY = 1 << 30
 """Bytes of one request at most."""
+HEARING = 0.5
+"""Seconds between two looks whether the client of a command is still there."""
 
 
 def service(leases: Leases, token: str) -> FastAPI:
@@ -89,7 +91,8 @@ def _sandboxes(leases: Leases) -> APIRouter:
     async def exec(lease: str, id: str, request: Request) -> Response:
         body = await _body(request, Exec)
         env = {os.fsdecode(name): os.fsdecode(value) for name, value in body.env.items()}
-        return _answer(await leases.sandbox(lease, id).exec(command_of(body), body.seconds, env))
+        work = leases.sandbox(lease, id).exec(command_of(body), body.seconds, env)
+        return _answer(await _while_heard(request, work))
 
     @routes.get("/files")
     async def files(lease: str, id: str) -> Response:
@@ -111,6 +114,21 @@ def _sandboxes(leases: Leases) -> APIRouter:
         return _answer(await leases.snapshot(lease, id))
 
     return routes
+
+
+async def _while_heard(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """What `work` comes to. It is cancelled once the client is gone: it was cancelled itself, and nobody waits."""
+    task = asyncio.create_task(work)
+    try:
+        while not task.done():
+            await asyncio.wait([task], timeout=HEARING)
+            if not task.done() and await request.is_disconnected():
+                task.cancel()
+        return await task
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait([task])
+        raise PlaceError("the client is gone") from None
 
 
 async def _body(request: Request, kind: type[T]) -> T:
