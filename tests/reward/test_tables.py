@@ -51,6 +51,8 @@ def test_a_markdown_table_is_one_with_a_head():
         ("spring", "Spring", "date", True),
         ("www.Example.org/a/", "https://example.org/a", "url", True),
         ("example.org/b", "https://example.org/a", "url", False),
+        ("http://[", "https://example.org/a", "url", False),
+        ("http://a]b", "HTTP://a]b/", "url", True),
         ("São Paulo", "sao paulo", "exact", True),
     ],
 )

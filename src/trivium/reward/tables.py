@@ -121,7 +121,10 @@ def _url(said: str, right: str) -> bool:
         parts = urlsplit(text if "//" in text else f"//{text}")
         return parts.netloc.lower().removeprefix("www."), parts.path.rstrip("/"), parts.query
 
-    return place(said.strip()) == place(right.strip())
+    try:
+        return place(said.strip()) == place(right.strip())
+    except ValueError:  # of half an address
+        return key_of(said) == key_of(right)
 
 
 KINDS: dict[str, Callable[[str, str], bool]] = {
