@@ -8,6 +8,7 @@ from collections import Counter
 
 import pytest
 
+from trivium.clock import SimulatedClock
 from trivium.errors import InputError, PolicyError, TriviumError
 from trivium.policy import Scripted
 from trivium.policy.scripted import say
@@ -84,6 +85,16 @@ def test_a_dead_judge_leaves_an_attempt_unscored(renderer):
     judge = Judge(Scripted([], renderer, "judge"))
     (verdict,) = asyncio.run(verdicts(ATTEMPTS[:1], Graded(right, judge)))
     assert isinstance(verdict, PolicyError)
+
+
+def test_a_judge_that_hangs_leaves_an_attempt_unscored_after_ten_minutes(renderer):
+    class Hanging(Scripted):
+        async def speak(self, view, sampling):
+            await asyncio.sleep(1e9)
+
+    clock = SimulatedClock()
+    (verdict,) = clock.run(verdicts(ATTEMPTS[:1], Graded(right, Judge(Hanging([], renderer, "judge")))))
+    assert isinstance(verdict, TriviumError) and clock.now() == pytest.approx(600)
 
 
 def test_one_rubric_for_a_task_and_another_at_another_step():

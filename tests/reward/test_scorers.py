@@ -7,9 +7,12 @@ import math
 
 import pytest
 
+from trivium.clock import SimulatedClock
 from trivium.errors import InputError
-from trivium.reward import GroupScorer, compose, opinions, patience, score, verdicts
-from trivium.trace import Branch, Episode, Point, Task
+from trivium.policy import Scripted
+from trivium.policy.scripted import say
+from trivium.reward import Graded, GroupScorer, Judge, Parl, compose, opinions, patience, score, verdicts
+from trivium.trace import Branch, Episode, Point, Segment, Task, Thread
 
 TASK = Task("t", "?")
 EPISODES = [Episode(f"t/{number}", TASK, number) for number in range(3)]
@@ -100,6 +103,32 @@ def test_a_group_scorers_own_patience_holds():
 
     found = asyncio.run(verdicts(EPISODES, Slow()))
     assert [str(each) for each in found] == ["the scorer Slow took longer than 0.01 s"] * 3
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda scorer, judge: compose(part=(1.0, scorer)),
+        lambda scorer, judge: Parl(scorer, lambda episode: []),
+        lambda scorer, judge: Graded(scorer, judge),
+    ],
+    ids=["compose", "Parl", "Graded"],
+)
+def test_a_scorer_inside_of_another_keeps_its_patience(renderer, around):
+    """It fails once, hangs once, and then takes longer than a scorer may that says nothing of itself."""
+    seconds = iter((0, 1e9, 700))
+
+    @patience(seconds=800, retries=2)
+    async def slow(episode):
+        if not (wait := next(seconds)):
+            raise OSError("no answer")
+        await asyncio.sleep(wait)
+        return {"reward": 1.0}
+
+    episode, clock = Episode("t/0", TASK, threads=[Thread("0", "agent", [Segment()])]), SimulatedClock()
+    whole = around(slow, Judge(Scripted(lambda view: say("Grade: 5"), renderer, "judge")))
+    (verdict,) = clock.run(verdicts([episode], whole))
+    assert verdict["reward"] >= 1 and clock.now() == pytest.approx(1 + 800 + 10 + 700)
 
 
 def test_a_scorers_own_time_out_is_no_deadline_of_ours():

@@ -138,11 +138,14 @@ def drawn(rubrics: Sequence[Rubric], task: str, step: int) -> int:
 @dataclass(frozen=True, slots=True)
 class Graded:
     """A scorer: `verified` and, on top of its reward, `weight` times a judge's grade by one of `rubrics`, drawn for each task
-    and step. A judge alone is no reward here: what can be verified is never left to it.
+    and step. A judge alone is no reward here: what can be verified is never left to it. `verified` has its own patience, and
+    the judge that of any scorer.
 
     Scores beside those of `verified`: `reward_verified`, `grade` from 0 to 1, `rubric` (its number), `malformed` answers.
     InputError for no rubrics, or a weight that is none.
     """
+
+    seconds = math.inf
 
     verified: Scorer
     judge: Judge
@@ -158,14 +161,24 @@ class Graded:
         return _version(self.verified, self.judge, self.weight)
 
     async def __call__(self, episode: Episode) -> dict[str, float]:
-        """Raises TriviumError where no answer of the judge can be read."""
-        scores, number = dict(await self.verified(episode)), drawn(self.rubrics, episode.task.id, self.step)
+        """Raises what left it unverified or without a grade."""
+        (scores,) = await verdicts([episode], self.verified, need="reward")
+        if isinstance(scores, Exception):
+            raise scores
+        (beside,) = await verdicts([episode], self._grade, need="grade")
+        if isinstance(beside, Exception):
+            raise beside
+        return _added(scores, self.weight, beside.pop("grade"), beside)
+
+    async def _grade(self, episode: Episode) -> dict[str, float]:
+        """The judge's part. Raises TriviumError where no answer of the judge can be read."""
+        number = drawn(self.rubrics, episode.task.id, self.step)
         value, malformed = await self.judge.grade(episode, self.rubrics[number])
         if value is None:
             raise TriviumError(
                 f"{self.judge.policy.name} gave no grade that can be read of {episode.id} in {malformed} answers"
             )
-        return _added(scores, self.weight, value, {"rubric": float(number), "malformed": float(malformed)})
+        return {"grade": value, "rubric": float(number), "malformed": float(malformed)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,11 @@ whatever could be split, and a policy split all of it (docs/log.md).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from trivium.reward.base import Scorer
+from trivium.reward.base import Scorer, verdicts
 from trivium.trace import Episode, Spawn, critical_steps, episode_stages
 
 Done = Callable[[Episode], Sequence[bool]]
@@ -24,8 +25,10 @@ Done = Callable[[Episode], Sequence[bool]]
 
 @dataclass(frozen=True, slots=True)
 class Parl:
-    """`perf`, whose reward is r_perf, with both terms beside it. Scores: `r_perf`, `r_parallel`, `r_finish`, the agent's
-    `assignments`, `parallelism` (the most side by side), `critical_steps`, and those of `perf`."""
+    """`perf`, whose reward is r_perf and whose patience is its own, with both terms beside it. Scores: `r_perf`, `r_parallel`,
+    `r_finish`, the agent's `assignments`, `parallelism` (the most side by side), `critical_steps`, and those of `perf`."""
+
+    seconds = math.inf
 
     perf: Scorer
     done: Done
@@ -34,7 +37,9 @@ class Parl:
     enough: int = 8
 
     async def __call__(self, episode: Episode) -> dict[str, float]:
-        scores = dict(await self.perf(episode))
+        (scores,) = await verdicts([episode], self.perf, need="reward")
+        if isinstance(scores, Exception):
+            raise scores
         perf, done = scores.pop("reward"), self.done(episode)
         widest = max((len(stage.branches) for stage in episode_stages(episode)), default=0)
         parallel, finish = min(1.0, widest / self.enough), sum(done) / len(done) if done else 1.0
