@@ -37,6 +37,16 @@ def test_a_file_is_read_whole_or_in_part(renderer):
     assert "has 6 lines, and none from 9" in one(renderer, "read_file", path="cart.py", start=9)
 
 
+@pytest.mark.parametrize("odd", ["\f", "\x1c", "\x85", "\u2028"], ids=ascii)
+def test_lines_are_numbered_as_python_numbers_them(renderer, odd):
+    text = f"# one{odd}page\r\ndef tax(price):\r\n    return price\r\n"
+    desks = FakeDesks(extra={"odd.py": text.encode()})
+    assert one(renderer, "read_file", desks, path="odd.py", start=2, end=2) == "def tax(price):\n[lines 2-2 of 3]"
+    assert "- odd.py:2: def tax(price):" in one(renderer, "grep", desks, pattern="def tax")
+    assert "odd.py:2\ndef tax(price):\n    return price" in one(renderer, "search_code", desks, query="tax price")
+    assert one(renderer, "write_file", desks, path="odd.py", text=text) == "Wrote odd.py: 3 lines."
+
+
 def test_an_edit_replaces_what_stands_there_once(renderer):
     edit = ("edit_file", {"path": " cart.py", "old": " return price - 2", "new": " return price + 2"})
     desks = FakeDesks()

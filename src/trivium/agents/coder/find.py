@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import io
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 
@@ -18,6 +19,11 @@ LONGEST = 40
 _MEMORY = 1 << 20
 
 
+def lines_of(text: str) -> list[str]:
+    """The lines of a text, without their ends, as Python and editors number them: `str.splitlines` splits at form feeds too."""
+    return [line.rstrip("\r\n") for line in io.StringIO(text, newline="")]
+
+
 def matches(pattern: str, texts: Mapping[str, str]) -> list[str]:
     """`path:line: text` of each line that matches (RE2: linear in the text whatever the pattern). ToolError for no pattern."""
     if not pattern:
@@ -28,7 +34,7 @@ def matches(pattern: str, texts: Mapping[str, str]) -> list[str]:
         compiled = re2.compile(pattern, options)
     except (re2.error, UnicodeEncodeError) as error:
         raise ToolError(f"{pattern!r} is no pattern that can be used here (RE2: no lookaround, no backreference).") from error
-    lines = ((path, number, line) for path, text in texts.items() for number, line in enumerate(text.splitlines(), 1))
+    lines = ((path, number, line) for path, text in texts.items() for number, line in enumerate(lines_of(text), 1))
     return [f"{path}:{number}: {line.strip()}" for path, number, line in lines if compiled.search(line)]
 
 
@@ -44,14 +50,14 @@ def passages(query: str, texts: Mapping[str, str], embedder: Embedder | None) ->
 
 
 def _shortened(text: str) -> str:
-    lines = text.splitlines()
+    lines = lines_of(text)
     return "\n".join(lines if len(lines) <= LONGEST else [*lines[:LONGEST], f"[{len(lines) - LONGEST} more lines]"])
 
 
 def _definitions(texts: Mapping[str, str]) -> Iterator[tuple[str, int, str]]:
     """Path, first line and text of each piece: a function or class of Python, else a file in stretches of LONGEST lines."""
     for path, text in texts.items():
-        lines = text.splitlines()
+        lines = lines_of(text)
         starts = _starts(text) if path.endswith(".py") else []
         borders = sorted({0, *starts, *range(0, len(lines), LONGEST)} if not starts else {0, *starts})
         for start, stop in pairwise([*borders, len(lines)]):

@@ -10,7 +10,7 @@ from msgspec import Meta
 from trivium.agents.coder import todo as lists
 from trivium.agents.coder.desk import desk_of, shown
 from trivium.agents.coder.fetch import fetch_tool
-from trivium.agents.coder.find import matches, passages
+from trivium.agents.coder.find import lines_of, matches, passages
 from trivium.corpus import Embedder
 from trivium.harness import Scene, Tool, ToolError, tool
 
@@ -53,7 +53,7 @@ async def list_files(scene: Scene) -> str:
 async def read_file(scene: Scene, path: Path, start: int = 1, end: int = 0) -> str:
     """Read a file, or its lines from start to end."""
     desk, path = desk_of(scene), path.strip()
-    lines = (await desk.text(path)).splitlines()
+    lines = lines_of(await desk.text(path))
     if start < 1 or start > max(1, len(lines)) or (end and end < start):
         raise ToolError(f"{path} has {len(lines)} lines, and none from {start} to {end or len(lines)}.")
     last = min(end or start + PAGE - 1, len(lines))
@@ -85,7 +85,7 @@ async def write_file(scene: Scene, path: Path, text: str) -> str:
     """Write a whole file, a new one or in place of what was there."""
     path = path.strip()
     await desk_of(scene).write(path, text)
-    return f"Wrote {path}: {len(text.splitlines())} lines."
+    return f"Wrote {path}: {len(lines_of(text))} lines."
 
 
 @tool
