@@ -69,6 +69,13 @@ def mined(repo):
     return asyncio.run(mine(repo.folder, in_process))
 
 
+def test_a_name_with_odd_letters_is_one_file(tmp_path):
+    odd = Repository(tmp_path)
+    odd.commit("Begin", {"a.py": ADD})
+    odd.commit("A file whose name has a line separator", {"new\u2028sums.py": ADD})
+    assert next(history(odd.folder)).changes == (("new\u2028sums.py", 2, 0),)
+
+
 def test_commits_with_tests_that_only_they_pass_become_tasks(mined):
     assert [task.prompt for task in mined.tasks] == [
         "Move the function twice into another file",

@@ -118,6 +118,12 @@ def test_names_in_imports_are_cut_one_by_one():
     assert without(files, Feature("a/b.py", "two", 2, "")) == {"a/__init__.py": "from a.b import one\n", "a/b.py": one}
 
 
+@pytest.mark.parametrize("odd", ["\f", "\x1c", "\x85", "\u2028", "\r", "\r\n"], ids=ascii)
+def test_what_is_cut_is_the_definition_whatever_letters_stand_before_it(odd):
+    keep, gone = f'"""A page.{odd}"""\n\n\ndef keep(x):\n    return x\n', "def gone(x):\n    a = x\n    return a\n"
+    assert without({"a.py": keep + gone}, Feature("a.py", "gone", 3, "")) == {"a.py": keep}
+
+
 def test_files_of_a_package_begin_with_its_name_and_leave_out_caches(tmp_path):
     package = tmp_path / "site" / "shapes"
     (package / "__pycache__").mkdir(parents=True)

@@ -11,6 +11,7 @@ another copy of the package can be imported is refused.
 from __future__ import annotations
 
 import ast
+import io
 import random
 import re
 from collections.abc import Iterator, Mapping
@@ -178,7 +179,7 @@ def without(files: Mapping[str, str], feature: Feature) -> dict[str, str]:
 def _cut(text: str, name: str, tests: bool, own: bool) -> str:
     """A file's text without the definition `name` (where it is its `own`), without imports and exports of it, and without the
     `tests` that use it."""
-    lines = text.splitlines(keepends=True)
+    lines = io.StringIO(text, newline="").readlines()  # as `ast` counts them; splitlines ends one at a form feed too
     edits: list[tuple[int, int, str]] = []
     for node in ast.walk(_tree(text)):
         if isinstance(node, ast.ImportFrom) and any(alias.name == name for alias in node.names):

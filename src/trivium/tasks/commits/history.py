@@ -66,7 +66,7 @@ def history(repo: str | Path) -> Iterator[Commit]:
 
 
 def _numbers(text: str) -> Iterator[tuple[str, int, int]]:
-    for line in text.splitlines():
+    for line in text.split("\n"):  # a name may hold the other letters at which splitlines splits
         added, _, rest = line.partition("\t")
         removed, _, path = rest.partition("\t")
         if added.isdigit():  # of a binary file git says "-"
