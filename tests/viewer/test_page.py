@@ -16,6 +16,7 @@ from trivium.harness import Harness, Window
 from trivium.policy import Scripted
 from trivium.policy.scripted import call, say
 from trivium.trace import Score, Store, Task, critical_steps
+from trivium.trace.schema import EPISODES
 from trivium.viewer.page import Index, Query, beside_page, curves, episode_page, lanes, sheet
 
 
@@ -151,3 +152,14 @@ def test_an_index_reads_what_came_since_and_nothing_twice(store, renderer):
     store.score([Score("eval/rl/t1/0", "kept", 0.5, "user")])
     assert index.refresh(60) and ids(index, text="new?") == ["t3"] and ids(index, where=("kept=0.5",)) == ["t1"]
     assert index.find(Query(text="late"))[0].reward == 1.0
+
+
+def test_an_index_forgets_what_was_deleted_also_where_as_much_came_since(store, renderer):
+    index = Index(store)
+    index.refresh(60)
+    episode = asyncio.run(Harness([], Window(400)).run(Task("t3", "New?"), Scripted([say("yes")], renderer, "agent")))
+    with store.writing() as connection:
+        store.delete(connection, EPISODES.c.id == "eval/rl/t1/0")
+    store.write([replace(episode, id="late")])
+    assert index.refresh(60) and ids(index) == ["t0", "t2", "t3"] and not ids(index, text="thing 1")
+    assert ids(index, where=("reward>0.3",)) == ["t2"], "the scores of the others are still there"

@@ -68,12 +68,18 @@ class Index:
         """Read on for about so many seconds; whether all that is there has been read. It begins anew where episodes were
         deleted, so that nothing of them stays. Raises as `Store.tail`."""
         deadline = time.monotonic() + seconds
-        if self._store.count() < len(self._entries):
-            self._clear()
-        while self._read_episodes() | self._read_scores():
+        while self._read_episodes() | self._read_scores() or self._forget():
             if time.monotonic() > deadline:
                 return False
         return True
+
+    def _forget(self) -> bool:
+        """Drop all where, with everything read, more is known than there is; whether it did. Before that, what came since makes
+        up for what was deleted."""
+        deleted = self._store.count() < len(self._entries)
+        if deleted:
+            self._clear()
+        return deleted
 
     def _read_episodes(self) -> bool:
         part = self._store.tail(self._episode, _PART)
