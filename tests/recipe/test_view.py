@@ -36,7 +36,7 @@ def run(tmp_path, renderer):
     folder = tmp_path / "demo"
     folder.mkdir()
     in_thread(fill, folder, renderer)
-    for step, reward in enumerate((0.1, 0.4, 0.6)):
+    for step, reward in enumerate((0.1, 0.4, 0.6), 1):
         Run(folder).log(Event("rl", step, {"reward": reward, "entropy": 1 - reward}))
     return folder
 
@@ -101,6 +101,16 @@ def test_a_folder_of_runs_lists_them_and_a_store_is_read_alone(run, tmp_path):
     assert 'href="demo/"' in TestClient(page_app(str(tmp_path))).get("/").text
     store = TestClient(page_app(str(run / "episodes.db"))).get("/")
     assert store.status_code == 200 and "eval/rl/a/0" in store.text and "<svg" not in store.text
+
+
+def test_a_folder_of_runs_says_how_far_each_is_and_what_is_wrong_with_one(run, tmp_path):
+    from starlette.testclient import TestClient
+
+    torn = shutil.copytree(run, tmp_path / "torn") / "metrics.jsonl"
+    torn.write_text("{torn\n" + torn.read_text())
+    page = TestClient(page_app(str(tmp_path))).get("/")
+    assert page.status_code == 200 and 'href="demo/"' in page.text and 'href="torn/"' in page.text
+    assert "RL step 3" in page.text and "torn/metrics.jsonl, line 1 is no event" in page.text
 
 
 @pytest.mark.parametrize(
@@ -207,7 +217,7 @@ def test_the_curves_of_a_run_that_trains_grow_on_the_page(run, page, renderer):
     with served(page_app(str(run))) as address:
         page.goto(address)
         before = page.locator("figure", has_text="training reward").locator("polyline.line").get_attribute("points")
-        Run(run).log(Event("rl", 3, {"reward": 0.9}))
+        Run(run).log(Event("rl", 4, {"reward": 0.9}))
         page.wait_for_function(
             "before => [...document.querySelectorAll('figure')].find(f => f.textContent.includes('training reward'))"
             ".querySelector('.line').getAttribute('points') !== before",

@@ -277,14 +277,13 @@ class Shelf:
         return _page(list_page(self._title, "./", [(each, f"{each}/", self._note(each)) for each in self._names()]))
 
     def _note(self, name: str) -> str:
+        """How far a run is, or what is wrong with it: the others are listed all the same."""
         try:
             desk = self._desk(name)
+            steps = [event.step for event in desk.book.run.events() if event.kind == "rl"] if desk.book.run else []
         except TriviumError as error:
             return str(error)
-        last = (
-            max((event.step + 1 for event in desk.book.run.events() if event.kind == "rl"), default=0) if desk.book.run else 0
-        )
-        return "trains, or was stopped; RL step " + str(last) if desk.growing else "finished"
+        return f"trains, or was stopped; RL step {max(steps, default=0)}" if desk.growing else "finished"
 
     def run(self, request: Request) -> Response:
         words = request.query_params
