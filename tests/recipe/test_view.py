@@ -113,6 +113,30 @@ def test_a_folder_of_runs_says_how_far_each_is_and_what_is_wrong_with_one(run, t
     assert "RL step 3" in page.text and "torn/metrics.jsonl, line 1 is no event" in page.text
 
 
+@pytest.mark.parametrize("name", ["lr#2", "who?", "50%", "a b", "问题"])
+def test_a_run_of_any_name_is_opened(run, tmp_path, name):
+    from starlette.testclient import TestClient
+
+    shutil.copytree(run, tmp_path / name)
+    alone = TestClient(page_app(str(tmp_path / name))).get("/")
+    assert alone.status_code == 200 and "6 of 6 episodes" in alone.text
+    among = TestClient(page_app(str(tmp_path)))
+    address = next(part for part in among.get("/").text.split('href="')[1:] if f">{name}<" in part).split('"')[0]
+    assert "6 of 6 episodes" in among.get(f"/{address}").text
+
+
+def test_an_episode_of_any_id_is_saved_and_a_number_without_end_is_none(tmp_path, renderer):
+    from starlette.testclient import TestClient
+
+    store = Store(tmp_path / "one.db")
+    store.write([episode(renderer, "问题1", task("a"))])
+    store.close()
+    client = TestClient(page_app(str(tmp_path / "one.db")))
+    saved = client.get("/one.db/episode", params={"id": "问题1", "file": "1"})
+    assert saved.headers["content-disposition"] == 'attachment; filename="--1.html"' and "问题1" in saved.text
+    assert client.get("/one.db/", params={"first": "9" * 5000}).status_code == 200
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import tyro
 from rich.console import Console
@@ -273,8 +273,8 @@ class Shelf:
 
         root, name = request.scope.get("root_path", ""), request.path_params.get("name")
         if name or self._one:
-            return RedirectResponse(f"{root}/{name or self._names()[0]}/")
-        return _page(list_page(self._title, "./", [(each, f"{each}/", self._note(each)) for each in self._names()]))
+            return RedirectResponse(f"{root}/{_folder(name or self._names()[0])}")
+        return _page(list_page(self._title, "./", [(each, _folder(each), self._note(each)) for each in self._names()]))
 
     def _note(self, name: str) -> str:
         """How far a run is, or what is wrong with it: the others are listed all the same."""
@@ -287,7 +287,7 @@ class Shelf:
 
     def run(self, request: Request) -> Response:
         words = request.query_params
-        first = words.get("first", "0")
+        first = words.get("first", "0")[:9]
         desk, query = self._desk(request.path_params["name"]), _query(words)
         return _page(desk.front(query, int(first) if first.isdecimal() else 0))
 
@@ -303,11 +303,17 @@ class Shelf:
         if not words.get("file"):
             return _page(desk.episode(id, _query(words), served=True))
         answer = _page(desk.episode(id))
-        answer.headers["content-disposition"] = f'attachment; filename="{"".join(c if c.isalnum() else "-" for c in id)}.html"'
+        name = "".join(c if c.isascii() and c.isalnum() else "-" for c in id)
+        answer.headers["content-disposition"] = f'attachment; filename="{name}.html"'
         return answer
 
     def beside(self, request: Request) -> Response:
         return _page(self._desk(request.path_params["name"]).beside(request.query_params.get("task", ""), "./"))
+
+
+def _folder(name: str) -> str:
+    """The address of a run's pages below that of the list: # and ? in its name would end it."""
+    return f"{quote(name, safe='')}/"
 
 
 def _runs(folder: Path) -> list[str]:
