@@ -9,7 +9,8 @@ from pathlib import Path
 
 from trivium.errors import CorruptError, InputError
 from trivium.fleet import Rank
-from trivium.harness import refuse_silence, silent
+from trivium.harness import refuse_silence, silence, silence_error, silent
+from trivium.loops.attempts import AGAIN
 from trivium.loops.run import read_json, write_json
 from trivium.policy import Endpoint, Policy
 from trivium.recipe.judged import judged
@@ -32,7 +33,9 @@ class Lessons:
         self.parts, self.store, self.rank, self.watcher = parts, store, rank, watcher
         self.seed, self.book = parts.recipe.seed, folder / "teacher.json"
         self.purse = Purse(parts.teacher, folder / f"teacher-tokens-{rank.number}.json")
-        self.known = {episode.id: episode for episode in store.select(prefix="teacher/")}
+        before = store.select(prefix="teacher/")
+        self.known = {episode.id: episode for episode in before if not silent(episode)}  # an older Trivium kept broken ones
+        self.broken: list[Episode] = []
 
     async def selected(self) -> list[Episode]:
         """Those of all ranks that the recipe selects. What the store has is not asked for again: a teacher behind an endpoint
@@ -66,10 +69,19 @@ class Lessons:
         return lessons
 
     async def _taught(self) -> list[Lesson]:
+        """All ranks' lessons. Those that infrastructure ended again and again are counted and left out; raises what ended them
+        where there are no others."""
         lessons = await self._attempts(self._share())
         if self.purse.exhausted:
             self.watcher.note(f"--teacher-tokens are used up after {len(lessons)} episodes: going on with those")
-        return [lesson for part in self.rank.gather(lessons) for lesson in part]
+        parts = self.rank.gather((lessons, self.broken))
+        lessons, broken = [lesson for part, _ in parts for lesson in part], [each for _, part in parts for each in part]
+        if broken and not lessons:
+            raise silence_error(broken[0])
+        if broken:
+            why = silence(broken[0])
+            self.watcher.note(f"{len(broken)} episodes of the teacher broke each time ({why}): going on without them")
+        return lessons
 
     def _share(self) -> list[tuple[Task, int]]:
         """Which attempts are this rank's: once the book is closed, those that were made."""
@@ -91,23 +103,44 @@ class Lessons:
 
     async def _wave(self, wave: Sequence[tuple[Task, int]]) -> list[Lesson]:
         """A few, with their scores, kept before the next few are asked for."""
-        episodes = await asyncio.gather(*(self._attempt(*pair) for pair in wave))
-        if self.purse.exhausted:  # what it could not end for want of tokens is no lesson
-            episodes = [episode for episode in episodes if not silent(episode)]
-        else:
-            refuse_silence(episodes)
+        episodes = await self._ended(wave)
         judgements = await judged(episodes, scorer := self.parts.recipe.scorer(0), self.store)
         scores = [{} if isinstance(verdict, Exception) else verdict for verdict in judgements]
         self.store.write(episodes, opinions(episodes, scores, scorer))
         return self._scored(episodes, judgements)
 
+    async def _ended(self, wave: Sequence[tuple[Task, int]]) -> list[Episode]:
+        """Those of a wave that came to an end of their own: what broke is no lesson, nor what ended for want of tokens."""
+        episodes = await asyncio.gather(*(self._attempt(*pair) for pair in wave))
+        if not self.purse.exhausted:
+            refuse_silence(episodes)
+        pairs = zip(wave, episodes, strict=True)
+        episodes = await asyncio.gather(*(self._persist(*pair, episode) for pair, episode in pairs))
+        if not self.purse.exhausted:
+            self.broken += filter(silent, episodes)
+        return [episode for episode in episodes if not silent(episode)]
+
     async def _attempt(self, task: Task, sample: int) -> Episode:
-        id, teacher = _id(task, sample), self.parts.teacher
-        assert teacher is not None  # else there is a log, or no warm-up
         try:
-            return self.known.get(id) or await self.parts.harness.run(task, teacher, sample=sample, seed=self.seed, id=id)
+            return self.known.get(_id(task, sample)) or await self._live(task, sample)
         finally:
             self.watcher.advance()
+
+    async def _persist(self, task: Task, sample: int, episode: Episode) -> Episode:
+        """The episode, begun anew where infrastructure ended it, as an attempt of RL is, while the teacher can be paid."""
+        for pause in AGAIN:
+            if not silent(episode) or self.purse.exhausted:
+                break
+            await asyncio.sleep(pause)
+            episode = await self._live(task, sample)
+        return episode
+
+    async def _live(self, task: Task, sample: int) -> Episode:
+        teacher = self.parts.teacher
+        assert teacher is not None  # else there is a log, or no warm-up
+        try:
+            return await self.parts.harness.run(task, teacher, sample=sample, seed=self.seed, id=_id(task, sample))
+        finally:
             self.purse.keep()
 
 
