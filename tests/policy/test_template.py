@@ -17,6 +17,7 @@ CHATML = f"{{% for m in messages %}}{TURN}{{% endfor %}}{PROMPT}"
 FORGETS = CHATML.replace("{{ m.content }}", "{{ m.content.split('</think>')[-1] }}")
 COUNTS = "{{ messages | length }}" + CHATML
 SCHEMAS = "{{ tools | tojson if tools else '' }}" + CHATML.replace("{{ m.content }}", "{{ m.content or 'calls' }}")
+HEARS = CHATML.replace("{{ m.content }}", "{{ m.content | tojson if m.role == 'tool' else m.content }}")
 USER = {"role": "user", "content": "Who?"}
 SPEC = {"type": "function", "function": {"name": "find", "parameters": {"type": "object", "properties": {}}}}
 
@@ -59,6 +60,17 @@ def test_a_template_that_knows_no_tools_gets_them_in_words(tmp_path):
     text = "".join(renderer.decode(tokens) for tokens, _ in placed)
     assert text.startswith("\n<|im_start|>user\n<tool_response>\n0a0b\n</tool_response>\n<tool_response>\n1a1b")
     assert text.count("<|im_start|>") == 2
+
+
+@pytest.mark.parametrize("template", [CHATML, HEARS], ids=["hears none", "quotes them"])
+def test_a_result_without_pieces_is_what_the_template_makes_of_its_words(tmp_path, template):
+    """As a client sends it: the tokens are those of the whole conversation."""
+    renderer, asked = plain(tmp_path, template), call(("find", {}), ("find", {}))
+    results = [{"role": "tool", "tool_call_id": str(n), "content": content} for n, content in enumerate(['the "42"\n', ""])]
+    prompt, reply = renderer.opening([USER]), renderer.reply(asked)
+    placed = renderer.continuation(prompt, reply, results)
+    assert placed is not None and [piece for _, piece in placed] == [None]
+    assert [*prompt, *reply, *placed[0][0]] == renderer.opening([USER, asked, *results])
 
 
 def test_a_template_that_hears_no_system_message_has_it_with_the_question(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from tests.policy.test_template import plain
 from tests.serve.house import ADD, adding, options, sealed, serving
 from trivium.engine import Engine
 from trivium.policy import Scripted
@@ -78,6 +79,18 @@ def test_what_answers_our_calls_is_of_their_session_however_it_was_cut(http, ser
     assert one["session"] == two["session"]
     (episode,) = sealed(service)
     assert [type(op) for op in episode.ops] == [Restart] and [call.pieces[0].text for call in episode.agent.calls] == ["5", "5"]
+
+
+def test_a_model_that_its_own_template_speaks_for_reads_what_its_tools_returned(tmp_path):
+    renderer = plain(tmp_path)
+    service = Service({"script": Scripted(adding, renderer)}, options(tmp_path))
+    with serving(service) as url, httpx.Client(base_url=url, timeout=60) as http:
+        one = ask(http, [HI], model="script", tools=[ADD], max_tokens=200)
+        results = [{"role": "tool", "tool_call_id": each["id"], "content": "it is 5"} for each in one["tool_calls"]]
+        ask(http, [HI, said(one), *results], model="script", tools=[ADD], max_tokens=200)
+        (episode,) = sealed(service)
+    (segment,) = episode.agent.segments
+    assert renderer.decode(segment.tokens).count("<tool_response>\nit is 5\n</tool_response>") == 2
 
 
 def test_one_exchange_extended_twice_is_learned_from_once(http, service):

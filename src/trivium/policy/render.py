@@ -108,8 +108,8 @@ class Renderer:
     def continuation(self, prompt: Sequence[int], reply: Sequence[int], results: Sequence[Message]) -> list[Placed] | None:
         """What stands between `reply` and the next one: the template's tokens, and each result's pieces in their places.
 
-        `results` are messages of role tool with `pieces` instead of content, or of role user with `content`. None when
-        this template has to render the past again, which the harness records as a Restart.
+        `results` are messages of role tool with `pieces` instead of content, or with `content`, as users' have it and as a
+        client sends it. None when this template has to render the past again, which the harness records as a Restart.
         """
         shown = self.tokenizer.mark([_shown(result) for result in results])
         bridged = self._bridge(tuple(prompt), tuple(reply), json.dumps(shown))
@@ -263,9 +263,10 @@ def _ends(model: str | Path) -> list[int]:
 
 
 def _shown(result: Message) -> Message:
-    """A result as the template is rendered with it: one word in the place of its pieces."""
+    """A result as the template is rendered with it: one word in the place of its pieces, which TemplateDialect makes a slot.
+    What has no pieces is rendered by its own words."""
     rest = {key: value for key, value in result.items() if key != "pieces"}
-    return {**rest, "content": _WORD} if "pieces" in result else rest
+    return {**rest, "content": _WORD, "slot": True} if "pieces" in result else rest
 
 
 def _readable(message: Message) -> Message:

@@ -94,7 +94,7 @@ class TemplateDialect:
         return RenderedTokens(token_ids=tokens, sampled_mask=[True] * len(tokens))
 
     def bridge_to_next_turn(self, prompt: list[int], reply: list[int], messages: Sequence[Message]) -> RenderedTokens | None:
-        """What follows, one token in the place of each result; None where the template would have to render anew."""
+        """What follows, one token in the place of each `slot`; None where the template would have to render anew."""
         from renderers.base import RenderedTokens
 
         parsed = self.parse_response(reply)
@@ -279,8 +279,8 @@ def _calls(message: Message) -> Sequence[Message]:
 
 
 def _slotted(message: Message, number: int) -> Message:
-    """A result with a slot in the place of its content, for the template to place."""
-    return {**message, "content": f'\ue000{number}"\ue001'} if message["role"] == "tool" else message
+    """A result that has pieces with a slot in their place, for the template to place."""
+    return {**message, "content": f'\ue000{number}"\ue001'} if message.get("slot") else message
 
 
 def _joined(rows: list[Message], users: bool, results: bool) -> list[Message]:
