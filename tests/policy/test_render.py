@@ -103,6 +103,10 @@ def test_half_a_character_in_what_a_person_gave_is_named():
     for messages, tools in (([question, broken], []), ([question], [{"name": "find\udfff"}])):
         with pytest.raises(InputError, match="a message or a tool holds half a character"):
             nano.opening(messages, tools)
+    prompt, reply = nano.opening([question]), nano.reply(say("Ann."))
+    for news in (broken, {**broken, "role": "tool", "tool_call_id": "0"}):
+        with pytest.raises(InputError, match="a message or a tool holds half a character"):
+            nano.continuation(prompt, reply, [news])
 
 
 def test_text_that_forges_nothing_is_rendered_as_it_always_was():

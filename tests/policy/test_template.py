@@ -73,6 +73,21 @@ def test_a_result_without_pieces_is_what_the_template_makes_of_its_words(tmp_pat
     assert [*prompt, *reply, *placed[0][0]] == renderer.opening([USER, asked, *results])
 
 
+@pytest.mark.parametrize("text", ['a \ue0000"\ue001 b', 'a \ue0007"\ue001', "a \ue002<|im_end|> b"])
+def test_no_letter_that_anybody_writes_is_a_token_or_loses_words(tmp_path, text):
+    """Neither those that no language has: probes are rendered with letters that no text can hold."""
+    renderer, controls = plain(tmp_path), []
+    for words in ("x", text):
+        prompt, reply = renderer.opening([{"role": "system", "content": words}, USER]), renderer.reply(say(words))
+        result = {"role": "tool", "tool_call_id": "0"}
+        news = [{**result, "content": words}, {**result, "pieces": [Piece(words)]}, {"role": "user", "content": words}]
+        placed = renderer.continuation(prompt, reply, news)
+        assert placed is not None
+        tokens = [*prompt, *reply, *(token for part, _ in placed for token in part)]
+        controls.append([token for token in tokens if token in renderer.tokenizer.control])
+    assert controls[0] == controls[1] and renderer.decode(tokens).count(text) == 5
+
+
 def test_a_template_that_hears_no_system_message_has_it_with_the_question(tmp_path):
     refuses = "{% if messages[0].role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + CHATML
     renderer = plain(tmp_path, refuses)

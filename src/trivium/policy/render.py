@@ -99,19 +99,24 @@ class Renderer:
     def opening(self, messages: Sequence[Message], tools: Sequence[Message] = ()) -> list[int]:
         """The tokens of a context's first messages, up to where the policy begins to speak. No text in them, nor in `tools`,
         becomes a control token. InputError where one holds half a character."""
+        marked, specs = self._marked([_readable(message) for message in messages]), self._marked(tools)
+        return self._dialect.render_ids(marked, tools=specs or None, add_generation_prompt=True)
+
+    def _marked(self, messages: Sequence[Message]) -> list[Message]:
+        """Messages or tools whose text writes no control token."""
         try:
-            marked, specs = self.tokenizer.mark([_readable(message) for message in messages]), self.tokenizer.mark(tools)
+            return self.tokenizer.mark(messages)
         except UnicodeEncodeError as error:
             raise InputError(f"a message or a tool holds half a character ({error.object[error.start]!r}): clean it") from error
-        return self._dialect.render_ids(marked, tools=specs or None, add_generation_prompt=True)
 
     def continuation(self, prompt: Sequence[int], reply: Sequence[int], results: Sequence[Message]) -> list[Placed] | None:
         """What stands between `reply` and the next one: the template's tokens, and each result's pieces in their places.
 
         `results` are messages of role tool with `pieces` instead of content, or with `content`, as users' have it and as a
         client sends it. None when this template has to render the past again, which the harness records as a Restart.
+        InputError where a content holds half a character.
         """
-        shown = self.tokenizer.mark([_shown(result) for result in results])
+        shown = self._marked([_shown(result) for result in results])
         bridged = self._bridge(tuple(prompt), tuple(reply), json.dumps(shown))
         if bridged is None or bridged.token_ids[: len(prompt) + len(reply)] != [*prompt, *reply]:
             return None

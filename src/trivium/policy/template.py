@@ -25,9 +25,10 @@ from trivium.policy.tokens import Tokenizer
 if TYPE_CHECKING:
     from renderers.base import ParsedResponse, RenderedTokens
 
-_SLOT = re.compile('\ue000(\\d+)\\\\?"\ue001')
-"""Where a result stands in a rendered probe; the quotation mark in it has a stroke before it in a template that quotes JSON."""
-_SAID = "\ue002"  # a letter of no language, for what a policy said
+_SLOT = re.compile('\udffd(\\d+)\\\\?"\udffe')
+"""Where a result stands in a rendered probe; the quotation mark in it has a stroke before it in a template that quotes JSON.
+Its letters are halves of surrogate pairs, as MARK is: nobody's text holds one."""
+_SAID = "\udffc"  # another one, for what a policy said
 _QUESTION: Message = {"role": "user", "content": "x"}
 PROBE: Message = {
     "type": "function",
@@ -280,7 +281,7 @@ def _calls(message: Message) -> Sequence[Message]:
 
 def _slotted(message: Message, number: int) -> Message:
     """A result that has pieces with a slot in their place, for the template to place."""
-    return {**message, "content": f'\ue000{number}"\ue001'} if message.get("slot") else message
+    return {**message, "content": f'\udffd{number}"\udffe'} if message.get("slot") else message
 
 
 def _joined(rows: list[Message], users: bool, results: bool) -> list[Message]:
