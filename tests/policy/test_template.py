@@ -142,9 +142,25 @@ def test_a_form_is_read_as_it_is_written(form):
         (LLAMA, '{"name": }; {"name": "f", "parameters": {}}', ["invalid_json", "ok"], ""),
         (LLAMA, 'It is {"name": "f"}', [], 'It is {"name": "f"}'),
         (MISTRAL, '[TOOL_CALLS] [{"name": "f", "arguments": {}}', ["unclosed_block"], ""),
+        (MISTRAL, '[TOOL_CALLS] [{"name": }, {"name": "f", "arguments": {}}]', ["invalid_json", "ok"], ""),
         (DEEPSEEK, "<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{\n```<｜tool▁call▁end｜>", ["invalid_json"], ""),
     ],
 )
 def test_a_broken_call_is_data_and_hides_no_later_one(form, text, statuses, said):
     rest, calls = form.find(text)
     assert [str(each.status) for each in calls] == statuses and rest == said
+
+
+@pytest.mark.parametrize(
+    "form, text, names",
+    [
+        (LLAMA, '{"name": "Mira Tolen", "age": 41}', []),
+        (LLAMA, 'They are\n{"name": "Mira", "parameters": [1]}\n{"name": "Bob"} and\n[\n{"name": "Eve"}]', []),
+        (LLAMA, '{"name": "Mira"}; {"name": "f", "parameters": {}}', ["f"]),
+        (MISTRAL, '[{"a": 1}, {"name": "Bob"}, {"name": "Eve"}]', []),
+        (MISTRAL, '[TOOL_CALLS] [{"name": "f", "arguments": {}}] for [{"a": 1}, {"name": "Bob"}]', ["f"]),
+    ],
+)
+def test_an_answer_in_json_is_no_call(form, text, names):
+    said, calls = form.find(text)
+    assert [each.name for each in calls] == names and (names or said == text)

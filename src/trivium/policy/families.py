@@ -39,13 +39,16 @@ _JSON = json.JSONDecoder()
 class Form:
     """One family's calls. `call` writes one, of its number in the turn, its name and its arguments in JSON; `between` stands
     between two, and `around` before the first and behind the last. `opener` ends where a call's JSON begins (its group `name`
-    is the name, where that stands before); `closer` must follow that JSON."""
+    is the name, where that stands before), and so does `again`, which opens a call only directly behind another; `closer` must
+    follow that JSON. A `bare` call stands between no marks: JSON that gives no arguments is an answer."""
 
     call: Callable[[int, str, str], str]
     opener: re.Pattern[str]
     closer: re.Pattern[str]
     between: str = "\n"
     around: tuple[str, str] = ("", "")
+    again: re.Pattern[str] = re.compile(r"(?!)")
+    bare: bool = False
 
     def write(self, calls: Sequence[Mapping[str, Any]]) -> str:
         """`calls` as messages have them, their arguments a dict; broken ones, which are text, stay as they are."""
@@ -58,7 +61,7 @@ class Form:
     def find(self, text: str) -> tuple[str, list[ParsedToolCall]]:
         """What was said beside the calls, and the calls in order."""
         said, calls, at = [], [], 0
-        while opened := self.opener.search(text, at):
+        while opened := self.again.match(text, at) or self.opener.search(text, at):
             call, stop = self._read(text, opened)
             if call is None:  # an answer that begins as a call does
                 said.append(text[at:stop])
@@ -75,13 +78,15 @@ class Form:
         begin = opened.end()
         try:
             _, stop = _JSON.raw_decode(text, begin)
-            closed = self.closer.match(text, stop)
-            value = json.loads(text[begin:stop].replace(MARK, "")) if closed else None
+            raw = text[begin:stop].replace(MARK, "")
+            value = json.loads(raw)
         except (ValueError, RecursionError):  # brackets by the thousand, a number of five thousand digits
-            closed = value = None
-        if closed is None:
             return self._broken(text, begin)
-        raw, name = text[begin:stop].replace(MARK, ""), opened.groupdict().get("name")
+        if self.bare and not isinstance(value.get("parameters", value.get("arguments")), dict):
+            return None, stop
+        if (closed := self.closer.match(text, stop)) is None:
+            return self._broken(text, begin)
+        name = opened.groupdict().get("name")
         if name is not None:
             return ParsedToolCall(raw, name.replace(MARK, "").strip(), value), closed.end()
         if not isinstance(value, dict) or not isinstance(value.get("name"), str):
@@ -93,9 +98,10 @@ class Form:
         """A call that cannot be read reaches to its own end, or to the next call, whichever comes first."""
         from renderers.base import ParsedToolCall, ToolCallParseStatus
 
-        closed, following = self.closer.search(text, begin), self.opener.search(text, begin + 1)
+        closed = self.closer.search(text, begin)
+        following = [found.start() for each in (self.opener, self.again) if (found := each.search(text, begin + 1))]
         status = ToolCallParseStatus.INVALID_JSON if closed else ToolCallParseStatus.UNCLOSED_BLOCK
-        stop = min(closed.end() if closed else len(text), following.start() if following else len(text))
+        stop = min([closed.end() if closed else len(text), *following])
         return ParsedToolCall(text[begin:stop].replace(MARK, ""), status=status), max(stop, begin + 1)
 
 
@@ -113,13 +119,15 @@ LLAMA = Form(
     re.compile(r'(?:^|(?<=\n)|(?<=; ))(?:<\|python_tag\|>)?(?=\{\s*"name"\s*:)'),
     re.compile(r"\s*(?:; |(?=\n)|\Z)"),
     between="; ",
+    bare=True,
 )
 MISTRAL = Form(
     lambda number, name, arguments: f'{{"name": "{name}", "arguments": {arguments}, "id": "{call_id(number)}"}}',
-    re.compile(r'\[TOOL_CALLS\]\s*\[\s*|(?<=\}), (?=\{\s*"name"\s*:)'),
+    re.compile(r"\[TOOL_CALLS\]\s*\[\s*"),
     re.compile(r"\s*(?:\]|(?=, \{))"),
     between=", ",
     around=("[TOOL_CALLS] [", "]"),
+    again=re.compile(r'(?<=\}), (?=\{\s*"name"\s*:)'),
 )
 DEEPSEEK = Form(
     lambda number, name, arguments: (
