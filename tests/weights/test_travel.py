@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import math
 import os
@@ -21,6 +22,8 @@ import torch
 
 from trivium.errors import CorruptError, InputError, LawError, Unsupported
 from trivium.nn.network import digest
+from trivium.policy import View
+from trivium.trace import Sampling
 
 pytest.importorskip("obstore")
 
@@ -420,6 +423,32 @@ def test_at_a_wrong_first_version_an_engine_goes_on_with_its_own_weights(url, ti
         subscriber.deliver(engine)
     assert engine.digest() == held != other.digest()
     assert engine.version == 0 and subscriber.current is None
+
+
+def test_no_token_is_of_a_version_that_is_refused_and_the_loop_goes_on(url, tiny_model, renderer):
+    """While another thread loads it, checks it and takes it back, as in a server that follows."""
+    from trivium import Engine, Network
+
+    engine, other = Engine(tiny_model, renderer=renderer, context=512), Network(Network.load(tiny_model).config, seed=1)
+    Publisher(url).send(other.state(), 7, Probe(list(range(20)), [-1.0] * 19))
+    digest, looks = engine.digest, []
+    engine.digest = lambda: (time.sleep(0.3), digest())[1]
+
+    async def swapped() -> None:
+        with pytest.raises(LawError, match="logprobs"):
+            await asyncio.to_thread(Subscriber(url).deliver, engine)
+
+    async def main():
+        talk = asyncio.create_task(engine.speak(View([1, 2, 3], (), (), (0,)), Sampling(max_tokens=500)))
+        swap = asyncio.create_task(swapped())
+        while not swap.done():
+            looks.append(engine.version)
+            await asyncio.sleep(0.001)
+        return await talk
+
+    reply = asyncio.run(main())
+    assert set(reply.versions) == {0} and engine.version == 0 and len(reply.versions) > 50
+    assert looks.count(7) > 10
 
 
 # --- real kills

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import AbstractContextManager
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -29,6 +31,7 @@ from trivium.trace import Sampling
 _TOKENS = 1024  # tokens of prompts that one forward pass reads: what fits the caches of a small machine
 _ROWS = 256  # tokens whose logits over the vocabulary are in memory at once
 _GUESSES = 7  # tokens of a reply that one pass checks beyond the one it computes
+_LOOK = 0.001  # seconds between two looks whether an engine that somebody holds is free again
 _BLOCK = 31 << 20  # bytes: nearly the largest block (32 MiB) from whose size glibc's malloc learns
 
 
@@ -79,7 +82,7 @@ class Engine:
         self._waiting: list[Request] = []
         self._running: list[Request] = []
         self._driver: asyncio.Task | None = None
-        self._lock = threading.RLock()  # held during a step: `load` from another thread waits for its end
+        self._lock = threading.RLock()  # held during a step: `load` and `held` in another thread wait for its end
         self._loads = self.network.loads
         self.drafts = Drafts()
 
@@ -127,6 +130,11 @@ class Engine:
         """How many tokens a view and its reply may take."""
         return self.cache.context
 
+    def held(self) -> AbstractContextManager[Any]:
+        """Nothing is drawn within it: weights that are loaded there speak once they are checked (law 10). Requests wait, and
+        the event loop goes on, where another thread holds the engine."""
+        return self._lock
+
     def load(self, state: dict[str, torch.Tensor], version: int) -> None:
         """Take over new weights between two steps. Running requests go on under them, and their past is computed anew."""
         with self._lock:
@@ -171,13 +179,12 @@ class Engine:
     async def _drive(self) -> None:
         while self._waiting or self._running:
             try:
-                with self._lock:
-                    self._step()
+                stepped = self._stepped()
             except BaseException as error:  # Ctrl-C too: a step that ends half-way leaves pages that hold nothing
                 self._break(error)
                 raise
             try:
-                await asyncio.sleep(0)
+                await asyncio.sleep(0 if stepped else _LOOK)
             except asyncio.CancelledError as error:  # by somebody who ends all tasks of a loop: those who wait end as well
                 for request in [*self._waiting, *self._running]:
                     request.reply.cancel()
@@ -185,6 +192,16 @@ class Engine:
                 raise
         if self.forgets:
             self.clear()
+
+    def _stepped(self) -> bool:
+        """Whether a step was computed: none is where another thread holds the engine, and nobody waits for it here."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            self._step()
+        finally:
+            self._lock.release()
+        return True
 
     def _break(self, error: BaseException) -> None:
         """Fail all requests, so that nobody waits for ever. What comes next begins as in a new engine."""

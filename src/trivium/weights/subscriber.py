@@ -9,7 +9,7 @@ from pathlib import Path
 from trivium.errors import CorruptError, LawError
 from trivium.nn.network import digest
 from trivium.weights.delta import State, decode
-from trivium.weights.publish import Receiver, deliver
+from trivium.weights.publish import Receiver, deliver, held
 from trivium.weights.store import Entry, Objects, Probe, Unreachable
 
 _TRIES = 3
@@ -77,13 +77,14 @@ class Subscriber:
         if weights is None or (before is not None and weights.digest == before.digest and receiver.version == weights.version):
             return None
         backup = before or _copy(receiver)
-        try:
-            gap = deliver(weights.state, weights.version, receiver, weights.probe)
-        except (LawError, RuntimeError, MemoryError):
-            if backup is not None:
-                receiver.load(backup.state, backup.version)
-            self.current = before
-            raise
+        with held(receiver):  # until it has what was checked, or what it had before
+            try:
+                gap = deliver(weights.state, weights.version, receiver, weights.probe)
+            except (LawError, RuntimeError, MemoryError):
+                if backup is not None:
+                    receiver.load(backup.state, backup.version)
+                self.current = before
+                raise
         self._last = (receiver, weights)
         return gap
 
