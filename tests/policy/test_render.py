@@ -155,8 +155,9 @@ def test_thoughts_before_an_answer_are_none_of_it(content, text):
         ('"query"', "arguments must be a JSON object"),
         ('{"n": 12345678901234567890123}', "a number too long"),
         ('{"query": "\\ud83d"}', "half a character"),
+        ('{"query": ' + "[" * 201 + "]" * 201 + "}", "nested too deeply"),
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_a_call_that_cannot_be_read_is_an_error_of_its_own(arguments, error):
     nano = Renderer.load(NANO)

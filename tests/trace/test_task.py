@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
+import zstandard
 
-from trivium.errors import InputError
-from trivium.trace import Episode, Task, decode, encode
+from trivium.errors import CorruptError, InputError
+from trivium.trace import Call, Episode, Task, Thread, decode, encode
 
 UNNAMED, EMPTY = {"id": "c1", "function": {"arguments": {}}}, {"id": "c1", "function": {"name": "look"}}
 FUNCTION = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"where": "here"}'}}
@@ -22,6 +24,32 @@ def test_a_conversation_before_the_prompt_comes_back_from_bytes():
     task = Task("t", "And the key?", {"answer": "box"}, TALK, ["look"])
     assert decode(encode(Episode("e", task))).task == task
     assert Task("t", "And the key?") == Task("t", "And the key?", {}, [], [])
+
+
+def nested(depth: int) -> dict:
+    """So many dicts in one another."""
+    return {"a": nested(depth - 1) if depth > 1 else 1}
+
+
+def deeper(frames: int, data: bytes) -> Episode:
+    """What `decode` makes of `data` so far down the stack."""
+    return deeper(frames - 1, data) if frames else decode(data)
+
+
+def test_what_is_written_can_be_read_wherever_somebody_reads():
+    episode = Episode("e", Task("t", "?", nested(200), [TALK[0] | {"deep": nested(198)}, TALK[1]]))
+    assert deeper(500, encode(episode)) == episode
+    caller = Thread("0", "p", calls=[Call("c", 0, "look", nested(201))])
+    for deep in (Episode("e", Task("t", "?", nested(201))), Episode("e", Task("t", "?"), threads=[caller])):
+        with pytest.raises(InputError, match="episode e cannot be stored .more than 200 lists and dicts in one another"):
+            encode(deep)
+
+
+def test_bytes_that_are_nested_without_end_are_torn():
+    head, body = encode(Episode("e", Task("t", "?")))[:5], msgspec.msgpack.encode(Episode("e", Task("t", "?", {"a": "END"})))
+    deep = body.replace(msgspec.msgpack.encode("END"), b"\x91" * 100_000 + b"\xc0")
+    with pytest.raises(CorruptError, match="a stored episode is torn"):
+        decode(head + zstandard.ZstdCompressor().compress(deep))
 
 
 def test_a_conversation_that_ends_with_its_user_needs_no_prompt():

@@ -26,6 +26,7 @@ from trivium.policy.message import Message
 from trivium.policy.template import PROBE, TemplateDialect
 from trivium.policy.tokens import Tokenizer
 from trivium.trace import Piece
+from trivium.trace.codec import check_depth
 
 _WORD = "x"  # stands for a result while the template is rendered; a letter never merges with the newlines around it
 _QUESTION: Message = {"role": "user", "content": _WORD}
@@ -337,12 +338,14 @@ def _checked(name: Any, arguments: Any) -> ToolCall:
     if not isinstance(arguments, dict):
         return ToolCall(name, {}, "arguments must be a JSON object")
     if not name or not _can_be_kept(arguments):
-        return ToolCall(name, {}, "this tool call cannot be read (a name that is none, a number too long, or half a character)")
+        why = "a name that is none, a number too long, half a character, or nested too deeply"
+        return ToolCall(name, {}, f"this tool call cannot be read ({why})")
     return ToolCall(name, arguments)
 
 
 def _can_be_kept(value: Any) -> bool:
     try:
+        check_depth(value)
         msgspec.msgpack.encode(value)
     except (OverflowError, UnicodeEncodeError, RecursionError):
         return False
