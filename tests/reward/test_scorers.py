@@ -11,7 +11,7 @@ from trivium.clock import SimulatedClock
 from trivium.errors import InputError
 from trivium.policy import Scripted
 from trivium.policy.scripted import say
-from trivium.reward import Graded, GroupScorer, Judge, Parl, compose, opinions, patience, score, verdicts
+from trivium.reward import Graded, GroupScorer, Judge, Parl, Toggle, compose, opinions, patience, score, verdicts
 from trivium.trace import Branch, Episode, Point, Segment, Task, Thread
 
 TASK = Task("t", "?")
@@ -111,8 +111,9 @@ def test_a_group_scorers_own_patience_holds():
         lambda scorer, judge: compose(part=(1.0, scorer)),
         lambda scorer, judge: Parl(scorer, lambda episode: []),
         lambda scorer, judge: Graded(scorer, judge),
+        lambda scorer, judge: Toggle(scorer, {}, step=0),
     ],
-    ids=["compose", "Parl", "Graded"],
+    ids=["compose", "Parl", "Graded", "Toggle"],
 )
 def test_a_scorer_inside_of_another_keeps_its_patience(renderer, around):
     """It fails once, hangs once, and then takes longer than a scorer may that says nothing of itself."""

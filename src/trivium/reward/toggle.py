@@ -30,6 +30,8 @@ class Toggle:
     `over_budget`, NaN where the task has none. Raises InputError for a phase of no steps.
     """
 
+    seconds = math.inf  # `scorer` has its own
+
     scorer: AnyScorer
     budgets: Mapping[str, float]
     step: int
