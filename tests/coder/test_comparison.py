@@ -11,6 +11,7 @@ from tests.coder.house import attempt
 from trivium.agents.coder.comparison import WHOLE_TOKENS, CoderComparison, compaction
 from trivium.agents.coder.recipe import Coder
 from trivium.eval import Pool, Result
+from trivium.policy import Scripted
 from trivium.policy.scripted import call, say
 from trivium.recipe.base import Suite
 
@@ -31,6 +32,24 @@ def test_failures_that_compaction_causes_are_counted_task_by_task():
     own = pool([0, 0, 1, 1], summaries=[2, 1, 0, 1], summary_tokens=[60, 40, 0, 20])
     numbers = compaction(own, pool([1, 0, 0, 1]))
     assert {name: each[0] for name, each in numbers.items()} == {"caused": 0.25, "spared": 0.25, "summaries": 1, "tokens": 30}
+
+
+@pytest.mark.parametrize("way", ["own", "prompted"])
+def test_a_summary_forgets_what_it_leaves_out_or_tells_wrong(way):
+    recipe = Coder(grades=(6,), window=896, sandbox="local-unsafe", summary=way, eval_tasks=1)
+    (task,), comparison, expert = recipe.tasks("heldout"), CoderComparison(recipe), recipe.ceiling(recipe.tasks("heldout"))
+
+    def told(change):
+        def speak(view):
+            message = expert.script(view)
+            text = str(message["content"])
+            return {**message, "content": change(text)} if text.startswith("Summary:") else message
+
+        return comparison.beside(asyncio.run(recipe.harness().run(task, Scripted(speak, recipe.renderer))))["forgot"]
+
+    first, *_ = task.truth["facts"].values()
+    assert told(lambda text: text) == 0
+    assert told(lambda text: text.replace(first, f"{first}1")) == told(lambda text: text.replace(first, "")) == 1
 
 
 def test_without_a_summary_there_is_no_length_of_one():

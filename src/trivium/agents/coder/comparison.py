@@ -3,18 +3,20 @@ window costs."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from trivium.eval import Pool, mean_interval, ratio_interval
 from trivium.harness import Harness
+from trivium.policy import Renderer
 from trivium.recipe.base import Suite
 from trivium.recipe.compare import Numbers, Side
 from trivium.recipe.comparison import EXPERT, STAGES, Comparison, Speaker
 from trivium.recipe.report import Table, mean, title
 from trivium.reward import HACKS
-from trivium.trace import Episode
+from trivium.trace import Episode, Summarize
 
 if TYPE_CHECKING:
     from trivium.agents.coder.recipe import Coder
@@ -27,6 +29,9 @@ DETECTORS = {f"detector: {each.name}": each for each in HACKS}
 
 LONG = {4, 6}
 """The grades whose tasks take several small windows, and have room in one of WHOLE_TOKENS."""
+
+MIND = 6
+"""The grade whose tasks ask for what was read in earlier windows."""
 
 WHOLE_TOKENS = 3040
 """Of a window in which nothing is summarized or cut: enough for each of their tasks."""
@@ -42,11 +47,12 @@ class CoderComparison(Comparison):
         return [*STAGES, *(WHOLE if set(self.recipe.grades) <= LONG else ()), EXPERT]
 
     def metrics(self) -> tuple[str, ...]:
-        return (*super().metrics(), *DETECTORS)
+        return (*super().metrics(), *DETECTORS, *(("forgot",) if MIND in self.recipe.grades else ()))
 
     def beside(self, episode: Episode) -> dict[str, float]:
-        """Of each detector, whether it marks the episode."""
-        return {name: float(detector.marks(episode)) for name, detector in DETECTORS.items()}
+        """Of each detector, whether it marks the episode; and where that can be told, whether a summary forgot something."""
+        marks = {name: float(detector.marks(episode)) for name, detector in DETECTORS.items()}
+        return marks | ({"forgot": forgot(episode, self.recipe.renderer)} if MIND in self.recipe.grades else {})
 
     def variant(self, name: str, harness: Harness) -> Harness:
         window = harness.window
@@ -65,6 +71,22 @@ class CoderComparison(Comparison):
                 "or cut; spared: the other way round; tokens: sampled for a summary, with its scratch."
             )
             yield Table(title(numbers, "going on from a full window"), note, ("measure", *names), rows)
+
+
+def forgot(episode: Episode, renderer: Renderer) -> float:
+    """1 where a summary left out, or told wrong, a limit that had been read before it (tasks of grade 6: what a file's function
+    `limit_NAME` returns, NAME=LIMIT in its task's facts); NaN where there was no summary, or no such fact."""
+    limits = [fact.partition("=") for fact in episode.task.truth.get("facts", {}).values()]
+    shown = {f"{name}={limit}": f"def limit_{name}():\n    return {limit}\n" for name, _, limit in limits}
+    agent, read = episode.agent, ""
+    cuts = [op.before.segment for op in episode.ops if isinstance(op, Summarize) and op.before.thread == agent.id]
+    wrong = []
+    for segment in (agent.segments[cut] for cut in cuts):
+        read += renderer.decode(segment.tokens)
+        summary = segment.sampled()[-1]
+        said = re.findall(r"\w+=\w+", renderer.decode(segment.tokens[summary.start : summary.stop]))
+        wrong.append(any(text in read and fact not in said for fact, text in shown.items()))
+    return float(any(wrong)) if wrong and shown else float("nan")
 
 
 def compaction(own: Pool, whole: Pool) -> dict[str, list[float]]:
