@@ -306,6 +306,7 @@ def refused(capsys, why: str, *words: str | Path, begun: bool = False) -> None:
         ("train search --teacher http://x/v1#m --without blunders", "only the scripted teacher of generated worlds"),
         ("train search --window 120 --workers 1", "the window holds 120"),
         ("train search --window 40 --workers 1", "a window of 40 tokens"),
+        ("train coder --window 5120 --workers 1 --sandbox local-unsafe --dry-run", "longer than this model's 4096"),
         ("train search --model no/such-model --workers 1", "no/such-model"),
         ("train swarm --price 7", "--price is a share, from 0 to 1, not 7"),
         ("train search --corpus nowhere --workers 1", "does not exist"),
@@ -330,6 +331,12 @@ def test_a_mistake_is_one_line_and_leaves_nothing_behind(capsys, monkeypatch, tm
     asked = ["ask", "nowhere", "who?", "--corpus", "."] if words.startswith("ask") else words.split()
     refused(capsys, why, *asked)
     assert not list(tmp_path.iterdir()), "a refused start left something behind"
+
+
+def test_a_window_longer_than_the_models_context_is_told_before_the_warm_up(capsys, tmp_path):
+    run = ("train", "search", "--out", tmp_path / "run", "--window", "5120", "--workers", "1")
+    refused(capsys, "the context of 5120 tokens is none, or longer than this model's 4096", *run, begun=True)
+    assert not (tmp_path / "run").exists()
 
 
 def test_options_may_stand_before_the_run(trained):

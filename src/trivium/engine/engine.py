@@ -66,11 +66,7 @@ class Engine:
             raise Unsupported(f"this engine has no attention kernel for {weight.device}; it runs on a CPU or a CUDA device")
         self.renderer = renderer or _renderer(model)
         self.name, self.version = name, version
-        limit = getattr(self.network.config, "max_position_embeddings", context)
-        if not 0 < context <= limit:
-            raise InputError(f"the context of {context} tokens is none, or longer than this model's {limit}")
-        if (reach := self.network.reach) and context > reach:
-            raise Unsupported(f"the context of {context} tokens is longer than sliding_attention layers see here: {reach}")
+        self.network.check_context(context)
         if slots < 1:
             raise InputError(f"an engine needs a slot to speak: slots is {slots}")
         if memory is not None and memory < context:

@@ -172,6 +172,14 @@ class Network(torch.nn.Module):
         slides = "sliding_attention" in _layer_types(self.config)
         return self.config.sliding_window if slides else None
 
+    def check_context(self, tokens: int) -> None:
+        """InputError for a context of no tokens, or longer than the model's; Unsupported where not all layers would see it."""
+        limit = getattr(self.config, "max_position_embeddings", tokens)
+        if not 0 < tokens <= limit:
+            raise InputError(f"the context of {tokens} tokens is none, or longer than this model's {limit}")
+        if self.reach and tokens > self.reach:
+            raise Unsupported(f"the context of {tokens} tokens is longer than sliding_attention layers see here: {self.reach}")
+
     def hidden(self, tokens: torch.Tensor, positions: torch.Tensor, view: View, at: torch.Tensor | None = None) -> torch.Tensor:
         """Final hidden states: tokens, positions int64 [N] or [B, n] -> [N, d] or [B, n, d]. A run [N] is a batch of one.
 

@@ -90,7 +90,8 @@ class Parts:
 
     def fit(self, network: Network, known: memory.Fit | None = None) -> memory.Fit:
         """How a worker computes within the memory that is free now: as a run did that is gone on with (`known`), or the fastest
-        way that fits. InputError where there is too little."""
+        way that fits. InputError where there is too little, or the window is longer than the network's context."""
+        network.check_context(self.window.budget)
         size, free = memory.Size.of(network), memory.free(self.recipe.workers, self.recipe.device)
         if known is None:
             return memory.fitting(size, self.load(), self.slots, free)
