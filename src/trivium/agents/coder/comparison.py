@@ -84,7 +84,7 @@ def forgot(episode: Episode, renderer: Renderer) -> float:
     for segment in (agent.segments[cut] for cut in cuts):
         read += renderer.decode(segment.tokens)
         summary = segment.sampled()[-1]
-        said = re.findall(r"\w+=\w+", renderer.decode(segment.tokens[summary.start : summary.stop]))
+        said = re.findall(r"\b\w+=\w+", renderer.decode(segment.tokens[summary.start : summary.stop]))
         wrong.append(any(text in read and fact not in said for fact, text in shown.items()))
     return float(any(wrong)) if wrong and shown else float("nan")
 
