@@ -25,6 +25,6 @@ warm_up short --grades 0 --window 1216 --groups 2 # single edits first: the ways
 for way in own prompted cut; do
   long="--grades 6 --window 896 --warmup 960 --summary $way"
   warm_up warm-$way $long --model "$out/short/model-sft" --sft-steps 100 --groups 2
-  from warm-$way $way $long --steps 0 --eval-tasks 64 # RL on top changed nothing (docs/log.md)
+  from warm-$way $way $long --steps 0 --eval-tasks 64 # RL on top brought nothing, or did harm (docs/log.md)
 done
 trivium eval --compare $(runs own) $(runs prompted) $(runs cut) --json "$out/coder_summaries.json" --out "$out/coder_summaries.md"
